@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 import torch
 import yaml
 
-from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer.evaluate import main as evaluate
 from deepsiam.trainer.export import main as export
@@ -23,6 +21,7 @@ from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build, load
+from deepsiam.trainer.training.run.job import Job
 from tests import toy
 from tests.hub import Hub, go_offline
 from tests.trainer.runs import save_run, write_run
@@ -40,65 +39,56 @@ def exported(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return folder / "out"
 
 
-def recipe_of(run: Path, collection: Path, address: str, **changes: Any) -> FinetuneRecipe:
-    return build(FinetuneRecipe, toy.finetune_values(run, collection, init_from=address, **changes), "test")
+@pytest.fixture
+def job_of(toy_collection: Path, tmp_path: Path) -> Callable[..., Job]:
+    """Build the job of a fine-tuning from a model, new or resumed from a checkpoint."""
+
+    def job_of(start: object = ADDRESS, resume_from: Path | None = None, train: Any = "all") -> Job:
+        changes = {"init_from": str(start), "optimizer": {"lr": 1e-3, "train": train}}
+        values = toy.finetune_values(tmp_path / "run", toy_collection, **changes)
+        return finetuning.build(build(FinetuneRecipe, values, "test"), resume_from)
+
+    return job_of
 
 
 def test_a_run_starts_from_a_model_and_names_its_commit(
-    hub: Hub, exported: Path, toy_collection: Path, tmp_path: Path
+    hub: Hub, exported: Path, shards: Path, tmp_path: Path, job_of: Callable[..., Job]
 ) -> None:
+    def pretraining_of(start: object) -> Job:
+        recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, init_from=str(start), trunk=None)
+        return pretraining.build(load(PretrainRecipe, recipe))
+
     commit = hub.publish("owner/mine", exported)
-    job = finetuning.build(recipe_of(tmp_path / "run", toy_collection, ADDRESS))
-    local = finetuning.build(recipe_of(tmp_path / "run", toy_collection, str(exported)))
-    for (name, tensor), other in zip(job.model.state_dict().items(), local.model.state_dict().values(), strict=True):
-        assert torch.equal(tensor, other), name
-    assert job.recipe.method == local.recipe.method  # the keys of the folder
-    assert yaml.safe_load(job.sidecar_files[checkpoint.RECIPE])["init_from"] == f"{ADDRESS}@{commit}"
-
-
-def test_a_pre_training_starts_from_a_model(hub: Hub, shards: Path, tmp_path: Path) -> None:
-    export_encoder(
-        load_trained(write_run(tmp_path / "run", shards / "tokenizer.json", name="siamese")), tmp_path / "out"
-    )
-    commit = hub.publish("owner/mine", tmp_path / "out")
-    recipes = [
-        toy.seed_recipe(tmp_path / f"{number}.yaml", shards, init_from=start, trunk=None)
-        for number, start in enumerate([ADDRESS, str(tmp_path / "out")])
-    ]
-    job, local = (pretraining.build(load(PretrainRecipe, recipe)) for recipe in recipes)
-    for (name, tensor), other in zip(job.model.state_dict().items(), local.model.state_dict().values(), strict=True):
-        assert torch.equal(tensor, other), name
-    assert str(job.recipe.init_from) == f"{ADDRESS}@{commit}"
+    for build_job in (job_of, pretraining_of):
+        job, local = build_job(ADDRESS), build_job(exported)
+        expected = local.model.state_dict()
+        for name, tensor in job.model.state_dict().items():
+            assert torch.equal(tensor, expected[name]), name
+        assert job.recipe.method == local.recipe.method  # the keys of the folder
+        assert yaml.safe_load(job.sidecar_files[checkpoint.RECIPE])["init_from"] == f"{ADDRESS}@{commit}"
 
 
 @pytest.mark.parametrize("train", ["all", {"lora": {"rank": 2, "targets": ["query"]}}])
-def test_a_resumed_run_asks_no_hub(
-    hub: Hub, exported: Path, toy_collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train: Any
+def test_a_resumed_run_asks_no_hub_and_adapters_name_their_base(
+    hub: Hub, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job_of: Callable[..., Job], train: Any
 ) -> None:
-    hub.publish("owner/mine", exported)
-    optimizer = {"lr": 1e-3, "train": train}
-    job = finetuning.build(recipe_of(tmp_path / "run", toy_collection, ADDRESS, optimizer=optimizer))
-    saved = checkpoint.newest_first(save_run(tmp_path / "run", job))[0]
+    commit = hub.publish("owner/mine", exported)
+    job = job_of(train=train)
+    run = save_run(tmp_path / "run", job)
+    saved = checkpoint.newest_first(run)[0]
     go_offline(monkeypatch)
     hub.requests.clear()
-    resumed = finetuning.build(recipe_of(tmp_path / "run", toy_collection, ADDRESS, optimizer=optimizer), saved)
+    resumed = job_of(resume_from=saved, train=train)
     assert resumed.recipe.init_from == job.recipe.init_from
     assert resumed.resume_invariants == job.resume_invariants
     assert not hub.requests
-    other = recipe_of(tmp_path / "run", toy_collection, f"{ADDRESS}@{'b' * 40}", optimizer=optimizer)
-    assert finetuning.build(other, saved).resume_invariants != job.resume_invariants
-
-
-def test_adapters_alone_name_their_base_on_the_hub(
-    hub: Hub, exported: Path, toy_collection: Path, tmp_path: Path
-) -> None:
-    commit = hub.publish("owner/mine", exported)
-    optimizer = {"lr": 1e-3, "train": {"lora": {"rank": 2, "targets": ["query"]}}}
-    job = finetuning.build(recipe_of(tmp_path / "run", toy_collection, ADDRESS, optimizer=optimizer))
-    export([str(save_run(tmp_path / "run", job)), str(tmp_path / "out"), "--format", "adapters"])
-    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
-    assert (config["base_model_name_or_path"], config["revision"]) == ("owner/mine", commit)
-    assert 'from_pretrained("owner/mine")' in (tmp_path / "out" / "README.md").read_text()
+    other = job_of(f"{ADDRESS}@{'b' * 40}", saved, train)
+    assert other.resume_invariants != job.resume_invariants
+    if train != "all":
+        export([str(run), str(tmp_path / "out"), "--format", "adapters"])
+        config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+        assert (config["base_model_name_or_path"], config["revision"]) == ("owner/mine", commit)
+        assert 'from_pretrained("owner/mine")' in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_a_model_ranks_and_its_tokenizer_is_read(
@@ -117,21 +107,8 @@ def test_a_model_ranks_and_its_tokenizer_is_read(
     assert found["hub"].stages[0].checkpoint_sha256 == found["local"].stages[0].checkpoint_sha256
 
 
-def test_a_model_with_pickled_weights_alone_is_refused(hub: Hub, exported: Path) -> None:
-    files = {path.relative_to(exported).as_posix(): path.read_bytes() for path in exported.rglob("*.json")}
-    hub.publish("owner/mine", files | {"pytorch_model.bin": b"a pickle"})
-    with pytest.raises(
-        InputError, match="model.safetensors: cannot read the weights .* only safetensors files are read"
-    ):
-        load_any(Path(ADDRESS))
-
-
 def test_an_export_is_pushed(
-    hub: Hub,
-    toy_collection: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    refused: Callable[..., str],
+    hub: Hub, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
     run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", name="siamese")
     export([str(run), str(tmp_path / "out"), "--push", "owner/new", "--private"])
@@ -159,14 +136,12 @@ def test_two_ranks_start_from_a_model_and_resume_without_the_hub(
 ) -> None:
     commit = hub.publish("owner/mine", exported)
     recipe = toy.finetune_recipe(tmp_path / "run.yaml", toy_collection, init_from=ADDRESS)
-    # not forked: the hub's library reads its variables when it is imported
-    launcher = Path(sys.executable).with_name("deepspeed")
-    first = toy.launch(2, "trainer.finetune", recipe, launcher=launcher)
+    first = toy.launch(2, "tests.trainer.from_hub", recipe)
     assert first.returncode == 0, first.stderr
     assert yaml.safe_load((tmp_path / "run" / checkpoint.RECIPE).read_text())["init_from"] == f"{ADDRESS}@{commit}"
     shutil.rmtree(tmp_path / "hub")
     hub.requests.clear()
-    resumed = toy.launch(2, "trainer.finetune", recipe, "--resume", "steps=4")
+    resumed = toy.launch(2, "tests.trainer.from_hub", recipe, "--resume", "steps=4")
     assert resumed.returncode == 0, resumed.stderr
     assert checkpoint.newest_first(tmp_path / "run")[0].name == "step-00000004"
     assert not hub.requests

@@ -1,9 +1,7 @@
 """The base of a run's adapters: loaded with them, and refused if it is missing or has changed."""
 
-import importlib.util
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,13 +11,13 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.causality import is_causal
 from deepsiam.trainer.interop.folder import Folder
-from deepsiam.trainer.jobs import finetuning, pretraining
+from deepsiam.trainer.jobs import pretraining
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.init_from import load_encoder
 from deepsiam.trainer.training.checkpoints.load import load_trained
-from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
-from deepsiam.trainer.training.recipe.yaml_file import build
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
 from tests.trainer.runs import STEP, write_adapters, write_run
 
@@ -36,6 +34,12 @@ def start(toy_collection: Path, tmp_path: Path) -> Path:
     return tmp_path / "start"
 
 
+@pytest.fixture
+def run(toy_collection: Path, start: Path, tmp_path: Path) -> Path:
+    """A run of adapters beside that encoder."""
+    return write_adapters(tmp_path / "run", toy_collection, start, LORA)
+
+
 def vectors(run: Path) -> torch.Tensor:
     ids, mask = torch.arange(5, 29).view(3, 8), torch.ones(3, 8, dtype=torch.bool)
     with torch.no_grad():
@@ -43,8 +47,7 @@ def vectors(run: Path) -> torch.Tensor:
     return vectors
 
 
-def test_adapters_are_merged_into_what_the_base_has(toy_collection: Path, start: Path, tmp_path: Path) -> None:
-    run = write_adapters(tmp_path / "run", toy_collection, start, LORA)
+def test_adapters_are_merged_into_what_the_base_has(start: Path, run: Path) -> None:
     own = load_file(checkpoint.folder(run, STEP) / checkpoint.WEIGHTS)
     base, merged = load_file(start / "model.safetensors"), dict(load_trained(run).model.trunk.named_parameters())
     for name, parameter in merged.items():
@@ -58,10 +61,8 @@ def test_adapters_of_a_decoder_that_was_made_bidirectional_find_it_so(toy_collec
     decoder = {**toy.TRUNK, "model_type": "llama", "num_key_value_heads": 1, "bos_token_id": 2, "eos_token_id": 3}
     keys = {"name": "siamese", "pooling": "last"}
     base = write_run(tmp_path / "base", toy_collection / "tokenizer.json", trunk=decoder, **keys)
-    method = {"pooling": "mean"}
-    run = write_adapters(
-        tmp_path / "run", toy_collection, base, {"rank": 2, "targets": ["q_proj"]}, bidirectional=True, method=method
-    )
+    changes = {"bidirectional": True, "method": {"pooling": "mean"}}
+    run = write_adapters(tmp_path / "run", toy_collection, base, {"rank": 2, "targets": ["q_proj"]}, **changes)
     assert is_causal(load_trained(base).model.trunk)
     trained = load_trained(run)
     assert not is_causal(trained.model.trunk)
@@ -70,8 +71,7 @@ def test_adapters_of_a_decoder_that_was_made_bidirectional_find_it_so(toy_collec
 
 
 @pytest.mark.parametrize("damage", ["missing", "changed", "configured"])
-def test_another_base_is_refused_in_one_line(toy_collection: Path, start: Path, tmp_path: Path, damage: str) -> None:
-    run = write_adapters(tmp_path / "run", toy_collection, start, LORA)
+def test_another_base_is_refused_in_one_line(start: Path, run: Path, damage: str) -> None:
     weights = load_file(start / "model.safetensors")
     if damage == "missing":
         shutil.rmtree(start)
@@ -97,15 +97,13 @@ def test_the_newest_checkpoint_of_a_run_is_the_base_and_stays_it(toy_collection:
         vectors(run)
 
 
-def test_a_run_with_adapters_is_a_start_like_any_other(toy_collection: Path, start: Path, tmp_path: Path) -> None:
-    first = write_adapters(tmp_path / "first", toy_collection, start, LORA)
-    encoder = load_encoder(Folder(first), tokenizers.load(toy_collection / "tokenizer.json"))
+def test_a_run_with_adapters_is_a_start_like_any_other(toy_collection: Path, run: Path, tmp_path: Path) -> None:
+    encoder = load_encoder(Folder(run), tokenizers.load(toy_collection / "tokenizer.json"))
     assert all(parameter.requires_grad for parameter in encoder.trunk.parameters())
-    second = write_adapters(tmp_path / "second", toy_collection, first, {"rank": 2})
-    merged = load_trained(first).model.trunk.state_dict()
-    layer = "encoder.layer.1.output.dense.weight"
-    assert load_trained(second).model.trunk.state_dict()[layer].equal(merged[layer])
-    assert not vectors(second).allclose(vectors(first), atol=1e-3)
+    second = write_adapters(tmp_path / "second", toy_collection, run, {"rank": 2})
+    merged, layer = load_trained(run).model.trunk, "encoder.layer.1.output.dense.weight"
+    assert load_trained(second).model.trunk.get_parameter(layer).equal(merged.get_parameter(layer))
+    assert not vectors(second).allclose(vectors(run), atol=1e-3)
 
 
 def test_tokens_that_a_method_adds_are_in_the_checkpoint(toy_collection: Path, start: Path, tmp_path: Path) -> None:
@@ -118,41 +116,22 @@ def test_tokens_that_a_method_adds_are_in_the_checkpoint(toy_collection: Path, s
     assert all("lora_" in name or name.startswith("projection.") for name in own)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        (
-            {"targets": ["querry"]},
-            r"lora.targets: 'querry' is no linear layer of a bert: choose from dense, key, query",
-        ),
-        ({"targets": ["LayerNorm"]}, r"lora.targets: 'LayerNorm' is no linear layer"),
-    ],
-)
-def test_what_cannot_have_adapters_is_refused(
-    toy_collection: Path, start: Path, tmp_path: Path, changes: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(InputError, match=f"^optimizer.train: {said}"):
-        write_adapters(tmp_path / "run", toy_collection, start, changes)
-
-
-def test_a_frozen_encoder_has_no_adapters(shards: Path, start: Path, tmp_path: Path) -> None:
-    method = {"name": "seed", "max_tokens": 32, "decoder_layers": 1, "freeze_encoder": True}
-    values = {**toy.SEED_RECIPE, "trunk": None, "init_from": str(start), "data": {"shards": str(shards), "lanes": 4}}
-    values |= {"method": method, "optimizer": {"lr": 1e-3, "train": {"lora": LORA}}, "run": str(tmp_path / "run")}
+def test_what_cannot_have_adapters_is_refused(toy_collection: Path, shards: Path, start: Path, tmp_path: Path) -> None:
+    for name, more in {"querry": " of a bert: choose from dense, key, query", "LayerNorm": ""}.items():
+        with pytest.raises(InputError, match=f"^optimizer.train: lora.targets: '{name}' is no linear layer{more}"):
+            write_adapters(tmp_path / "run", toy_collection, start, {"targets": [name]})
+    frozen = {"name": "seed", "max_tokens": 32, "decoder_layers": 1, "freeze_encoder": True}
+    optimizer = {"lr": 1e-3, "train": {"lora": LORA}}
+    changes = {"trunk": None, "init_from": str(start), "method": frozen, "optimizer": optimizer}
+    recipe = load(PretrainRecipe, toy.seed_recipe(tmp_path / "seed.yaml", shards, **changes))
     with pytest.raises(InputError, match="^optimizer.train: lora: the method does not train 'query' of the encoder"):
-        pretraining.build(build(PretrainRecipe, values, "test"))
+        pretraining.build(recipe)
 
 
 def test_without_peft_the_extra_is_named(
-    toy_collection: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toy_collection: Path, start: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, found = write_adapters(tmp_path / "run", toy_collection, start, LORA), importlib.util.find_spec
-    monkeypatch.setattr(
-        "deepsiam.data_prep.common.extras.find_spec", lambda name: None if name == "peft" else found(name)
-    )
-    values = toy.finetune_values(
-        tmp_path / "new", toy_collection, init_from=str(start), optimizer={"lr": 1e-3, "train": {"lora": LORA}}
-    )
-    for load in (lambda: load_trained(run), lambda: finetuning.build(build(FinetuneRecipe, values, "test"))):
+    monkeypatch.setattr("deepsiam.data_prep.common.extras.find_spec", lambda name: None)
+    for load_it in (lambda: load_trained(run), lambda: write_adapters(tmp_path / "new", toy_collection, start, LORA)):
         with pytest.raises(InputError, match=r"not installed: peft; run: pip install 'deepsiam\[peft\]'$"):
-            load()
+            load_it()

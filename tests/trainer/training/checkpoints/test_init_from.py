@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -37,39 +38,30 @@ def run(tmp_path: Path, tokenizer: Tokenizer) -> Path:
     return write_run(tmp_path / "run", tokenizer.path, name="seed", max_tokens=32)
 
 
-def hugging_face(folder: Path, tokenizer: Tokenizer) -> BertForMaskedLM:
+def hugging_face(folder: Path, tokenizer: Tokenizer, rows: int = 0) -> BertForMaskedLM:
+    """Write a masked LM, with so many more rows of token embeddings than the tokenizer needs."""
     shape = {key: value for key, value in toy.TRUNK.items() if key != "model_type"}
-    model = BertForMaskedLM(BertConfig(vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad, **shape))
+    model = BertForMaskedLM(BertConfig(vocab_size=tokenizer.vocab_size + rows, pad_token_id=tokenizer.pad, **shape))
     model.save_pretrained(folder)
     shutil.copy(tokenizer.path, folder / "tokenizer.json")
     return model
 
 
-def test_a_run_gives_its_encoder_and_the_heads_of_the_same_method(run: Path, tokenizer: Tokenizer) -> None:
-    before = load_trained(run)
-    encoder = load_encoder(Folder(run), tokenizer)
-    again = build_model(before.recipe.method, encoder.trunk)
-    heads = sum(not name.startswith("trunk.") for name, _ in again.named_parameters())
-    line = copy_heads(encoder, again, before.recipe.method)
-    assert line.endswith(f"the encoder, and {heads} of the {heads} head weights")
-    for name, weight in before.model.state_dict().items():
-        torch.testing.assert_close(again.state_dict()[name], weight, rtol=0, atol=0)
-
-
-def test_an_export_gives_the_weights_of_its_run(run: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_run_and_its_export_give_the_encoder_and_the_heads_of_the_same_method(
+    run: Path, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     before = load_trained(run)
     export_encoder(before, tmp_path / "published", with_decoder=True)
-    encoder = load_encoder(Folder(tmp_path / "published"), tokenizer)
-    again = build_model(before.recipe.method, encoder.trunk)
-    copy_heads(encoder, again, before.recipe.method)
-    for name, weight in before.model.state_dict().items():
-        torch.testing.assert_close(again.state_dict()[name], weight, rtol=0, atol=0)
+    for start in (run, tmp_path / "published"):
+        encoder = load_encoder(Folder(start), tokenizer)
+        again = build_model(before.recipe.method, encoder.trunk)
+        heads = sum(not name.startswith("trunk.") for name, _ in again.named_parameters())
+        line = copy_heads(encoder, again, before.recipe.method)
+        assert line.endswith(f"the encoder, and {heads} of the {heads} head weights")
+        for name, weight in before.model.state_dict().items():
+            torch.testing.assert_close(again.state_dict()[name], weight, rtol=0, atol=0)
     export_encoder(before, tmp_path / "published")
     assert load_encoder(Folder(tmp_path / "published"), tokenizer).heads == {}
-    for damaged in ("{", "[]", "{}"):
-        (tmp_path / "published" / MARK).write_text(damaged)
-        with pytest.raises(InputError, match=f"{MARK}: .*damaged"):
-            load_encoder(Folder(tmp_path / "published"), tokenizer)
 
 
 def test_another_method_takes_the_encoder_and_the_heads_in_common(run: Path, tokenizer: Tokenizer) -> None:
@@ -120,14 +112,6 @@ def test_a_hugging_face_folder_gives_its_encoder(
     torch.testing.assert_close(trunk.eval()(ids).last_hidden_state, own)
 
 
-def test_a_folder_with_fewer_embeddings_than_tokens_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    shape = {key: value for key, value in toy.TRUNK.items() if key != "model_type"}
-    BertForMaskedLM(BertConfig(vocab_size=tokenizer.vocab_size - 1, **shape)).save_pretrained(tmp_path)
-    shutil.copy(tokenizer.path, tmp_path / "tokenizer.json")
-    with pytest.raises(InputError, match=r"token embeddings are fewer than the .* tokens of its tokenizer.json"):
-        load_encoder(Folder(tmp_path), tokenizer)
-
-
 def test_other_tokens_and_missing_folders_are_one_clear_line(run: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     other = tokenizers.train(["some other words of another text"], 60, tmp_path / "other.json")
     with pytest.raises(InputError, match=r"with other tokens than the data's .*prepare the data with --tokenizer"):
@@ -136,56 +120,46 @@ def test_other_tokens_and_missing_folders_are_one_clear_line(run: Path, tokenize
         load_encoder(Folder(tmp_path / "nowhere"), tokenizer)
 
 
-def test_a_damaged_folder_is_one_clear_line(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    hugging_face(tmp_path, tokenizer)
-    weights = load_file(tmp_path / "model.safetensors")
-    positions = "bert.embeddings.position_embeddings.weight"
-    save_file({name: w for name, w in weights.items() if name != positions}, tmp_path / "model.safetensors")
-    with pytest.raises(InputError, match=r"lacks embeddings.position_embeddings.weight of a bert encoder"):
-        load_encoder(Folder(tmp_path), tokenizer)
-    save_file({**weights, positions: torch.zeros(3, 3)}, tmp_path / "model.safetensors")
-    with pytest.raises(InputError, match=r"position_embeddings.weight is \[3, 3\]"):
-        load_encoder(Folder(tmp_path), tokenizer)
-    torch.save(weights, tmp_path / "pytorch_model.bin")
-    (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(InputError, match="only safetensors files are"):
-        load_encoder(Folder(tmp_path), tokenizer)
-    for wrong in ({"model_type": "bertt"}, {"model_type": "bert", "hidden_size": "big"}):
-        (tmp_path / "config.json").write_text(json.dumps(wrong))
-        with pytest.raises(InputError, match="config.json: not the configuration of an encoder"):
-            load_encoder(Folder(tmp_path), tokenizer)
+POSITIONS, CONFIG = "bert.embeddings.position_embeddings.weight", "config.json"
+ROWS: list[tuple[str, Any, str]] = [  # a file, its content or what changes of it, and what is said
+    ("model.safetensors", {POSITIONS: None}, "lacks embeddings.position_embeddings.weight of a bert encoder"),
+    ("model.safetensors", {POSITIONS: torch.zeros(3, 3)}, r"position_embeddings.weight is \[3, 3\]"),
+    ("model.safetensors", None, "only safetensors files are"),
+    (CONFIG, {"model_type": "bertt"}, "config.json: not the configuration of an encoder"),
+    (CONFIG, {"hidden_size": "big"}, "config.json: not the configuration of an encoder"),
+    (CONFIG, {"num_labels": 10**9}, "num_labels is 1,000,000,000, and at most 100,000 is possible"),
+    (CONFIG, {"num_hidden_layers": 10**9}, "num_hidden_layers is 1,000,000,000, and at most 1,000 is possible"),
+    (CONFIG, {"hidden_size": 2**24, "vocab_size": 2**24}, "its weights would be"),
+    *(
+        (MARK, mark, f"{MARK}: .*; damaged; export the run again")
+        for mark in ("[1]", "null", "{", "{}", '{"tokenizer": 1}', '{"tokenizer": "a", "added_tokens": -1}')
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"num_labels": 10**9}, "num_labels is 1,000,000,000, and at most 100,000 is possible"),
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1,000,000,000, and at most 1,000 is possible"),
-        ({"hidden_size": 2**24, "vocab_size": 2**24}, "its weights would be"),
-    ],
-)
-def test_a_folder_of_an_encoder_too_large_to_build_is_refused(
-    tokenizer: Tokenizer, tmp_path: Path, changes: dict[str, int], words: str
+@pytest.mark.parametrize(("file", "damage", "words"), ROWS, ids=lambda value: str(value)[:30])
+def test_a_damaged_folder_is_one_clear_line(
+    tokenizer: Tokenizer, tmp_path: Path, file: str, damage: Any, words: str
 ) -> None:
     hugging_face(tmp_path, tokenizer)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+    path = tmp_path / file
+    if damage is None:
+        path.rename(tmp_path / "pytorch_model.bin")
+    elif isinstance(damage, str):
+        path.write_text(damage)
+    elif file == CONFIG:
+        path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
+    else:
+        weights = {**load_file(path), **damage}
+        save_file({name: weight for name, weight in weights.items() if weight is not None}, path)
     with pytest.raises(InputError, match=words):
         load_encoder(Folder(tmp_path), tokenizer)
 
 
-@pytest.mark.parametrize("mark", ["[1]", "null", "{}", '{"tokenizer": 1}', '{"tokenizer": "a", "added_tokens": -1}'])
-def test_a_damaged_mark_of_an_export_is_refused(tokenizer: Tokenizer, tmp_path: Path, mark: str) -> None:
-    hugging_face(tmp_path, tokenizer)
-    (tmp_path / MARK).write_text(mark)
-    with pytest.raises(InputError, match=f"{MARK}: .*; damaged; export the run again"):
+def test_a_folder_with_fewer_embeddings_than_tokens_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    hugging_face(tmp_path, tokenizer, rows=-1)
+    with pytest.raises(InputError, match=r"token embeddings are fewer than the .* tokens of its tokenizer.json"):
         load_encoder(Folder(tmp_path), tokenizer)
-
-
-@pytest.mark.parametrize("start", [{}, {"trunk": toy.TRUNK, "init_from": "x"}], ids=["none", "two"])
-def test_a_recipe_has_one_trunk(start: dict[str, object]) -> None:
-    with pytest.raises(InputError, match="describe a new encoder there, or name one in init_from, and not both"):
-        build(PretrainRecipe, {**VALUES, **start, "method": {"name": "mlm"}}, "test")
 
 
 VALUES = {"run": "r", "steps": 1, "data": {"shards": "s"}, "batch": {"size": 4, "micro": 4}, "optimizer": {"lr": 1e-3}}

@@ -12,8 +12,7 @@ from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.derive import NewCandidates, derive
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.models.batching.candidates import Candidates, Example
-from deepsiam.models.matching.siamese import SiameseConfig
+from deepsiam.models.batching.candidates import Example
 from deepsiam.trainer.training.data import group_source, shuffled
 from deepsiam.trainer.training.data.check_groups import check_classes, check_relevance, check_teacher
 from deepsiam.trainer.training.data.group_source import GroupSource
@@ -53,34 +52,23 @@ def test_pairs_and_negatives_are_of_the_split_alone(collection: Collection) -> N
         assert example.candidates[0] in example.relevant
 
 
-def test_fewer_labels_are_part_of_more(collection: Collection) -> None:
-    few, more = (opened(collection, limit=limit) for limit in (10, 40))
-    assert first_documents(few) == first_documents(more)[:10]
-    assert list(few.candidates) == list(more.candidates)
-    other = opened(collection, limit=10, seed=2)
-    assert set(first_documents(other)) != set(first_documents(few))
-
-
-def test_a_set_too_large_for_an_array_has_an_order_too(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shuffled, "MOST_STORED", 10)
-    whole, few, other = opened(collection), opened(collection, limit=40), opened(collection, seed=2)
+@pytest.mark.parametrize("most_stored", [10, 1000])
+def test_fewer_labels_are_part_of_more_also_of_a_set_too_large_for_an_array(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch, most_stored: int
+) -> None:
+    monkeypatch.setattr(shuffled, "MOST_STORED", most_stored)
+    whole, few = opened(collection), opened(collection, limit=40)
     documents = first_documents(whole)
     assert sorted(documents) == sorted(whole.candidates.tolist()) != documents
     assert first_documents(few) == documents[:40]
-    assert first_documents(other) != documents
     assert len(few.used) == 40
+    assert list(few.candidates) == list(whole.candidates)
+    assert set(first_documents(opened(collection, limit=40, seed=2))) != set(documents[:40])
 
 
 @pytest.mark.parametrize(
     ("unit", "least_units", "sizes"),
-    [
-        (32, 1, [32, 32, 32, 4]),
-        (32, 4, [25] * 4),
-        (32, 30, [3] * 33 + [1]),
-        (32, 100, [1] * 100),
-        (32, 1000, [1] * 100),  # never empty
-        (200, 1, [100]),
-    ],
+    [(32, 1, [32, 32, 32, 4]), (32, 30, [3] * 33 + [1]), (32, 1000, [1] * 100), (200, 1, [100])],  # never empty
 )
 def test_units_hold_every_pair_once_in_order_and_are_as_many_as_asked(
     collection: Collection, unit: int, least_units: int, sizes: list[int]
@@ -105,6 +93,9 @@ def shown(collection: Collection, example: Example) -> tuple[str, list[str], lis
 
 
 def test_each_unit_of_examples_has_its_candidates(judged: Collection) -> None:
+    assert opened(judged).given_negatives().tolist() == [2, 2]
+    assert {judged.corpus.text(int(i)) for i in opened(judged).candidates} == {"a", "b", "c"}
+
     def all_of(kind: str) -> list[tuple[str, list[str], list[float]]]:
         found = [shown(judged, example) for example in examples(opened(judged, kind))]
         return sorted((query, [texts[0], *sorted(texts[1:])], labels) for query, texts, labels in found)
@@ -127,11 +118,8 @@ def test_each_unit_of_examples_has_its_candidates(judged: Collection) -> None:
 @pytest.fixture
 def judged(shards: Path, tmp_path: Path) -> Collection:
     """Two queries with given negatives; "c" is relevant to one of them and negative for the other."""
-    lines = [
-        {"query": "one", "pos": ["a", "b"], "neg": ["c", "d"]},
-        {"query": "two two two two", "pos": ["c"], "neg": ["a", "e"]},
-    ]
-    return built(tmp_path, shards, lines)
+    one, two = {"query": "one", "pos": ["a", "b"], "neg": ["c", "d"]}, {"query": "two two two two", "pos": ["c"]}
+    return built(tmp_path, shards, [one, {**two, "neg": ["a", "e"]}])
 
 
 @pytest.fixture
@@ -174,24 +162,7 @@ def test_what_is_relevant_to_a_text_is_no_negative_of_another_query_with_it(
     assert len(pairs) == 5
 
 
-def test_in_a_batch_the_queries_of_one_text_share_their_relevant_documents(repeated: Collection) -> None:
-    source = opened(repeated)
-    keys = SiameseConfig(name="siamese", max_query_tokens=16, max_document_tokens=16)
-    batcher = keys.batcher(repeated.tokenizer, Candidates(repeated.corpus, source.candidates))
-    examples = source.read(0, 0)
-    allowed = batcher.micro_batch(examples, [np.random.default_rng(0)] * len(examples)).arrays["allowed"]
-    for i, example in enumerate(examples):
-        for j, other in enumerate(examples):
-            assert allowed[i, j] == (i == j or int(other.candidates[0]) not in example.relevant)
-
-
-def test_the_negatives_that_the_data_give_are_counted(judged: Collection) -> None:
-    source = opened(judged)
-    assert source.given_negatives().tolist() == [2, 2]
-    assert {judged.corpus.text(int(i)) for i in source.candidates} == {"a", "b", "c"}
-
-
-@pytest.mark.parametrize(("lanes", "window", "unit"), [(2, 1, 32), (2, 2, 25), (4, 5, 5), (25, 16, 1), (100, 16, 1)])
+@pytest.mark.parametrize(("lanes", "window", "unit"), [(2, 1, 32), (4, 5, 5), (100, 16, 1)])
 def test_every_lane_gets_a_window_of_units_and_the_run_reads_every_pair(
     toy_collection: Path, tmp_path: Path, lanes: int, window: int, unit: int
 ) -> None:
@@ -199,19 +170,17 @@ def test_every_lane_gets_a_window_of_units_and_the_run_reads_every_pair(
     source = order.sources[""].source
     assert source.unit == unit
     assert len(source.chunks) >= min(100, lanes * window)
-    micro_batches = islice(order.stream(order.start(), 0, 1), 10 * lanes)
+    micro_batches = islice(order.stream(order.start(), 0, 1), max(40, lanes))
     names = {name for batch in micro_batches for example in order.origins(batch) for name in example}
     read = [(shard, item) for shard in range(len(source.chunks)) for item in range(len(source.read(shard, 0)))]
     assert names == {source.name(shard, 0, item) for shard, item in read}
 
 
-def test_a_held_out_micro_batch_has_batch_micro_pairs_whose_documents_are_all_its_negatives(
-    toy_collection: Path, tmp_path: Path
-) -> None:
+def test_a_held_out_micro_batch_has_batch_micro_pairs_and_their_documents(toy_collection: Path, tmp_path: Path) -> None:
     (held_out,) = pair_data(recipe(tmp_path / "run.yaml", toy_collection, lanes=4, window=16)).held_out
     batches = list(held_out.micro_batches(0, 1))
-    assert [batch.arrays["query_ids"].shape[0] for batch in batches] == [8, 8, 4]
-    assert [batch.arrays["document_ids"].shape[0] for batch in batches] == [8, 8, 4]
+    for name in ("query_ids", "document_ids"):
+        assert [len(batch.arrays[name]) for batch in batches] == [8, 8, 4]
 
 
 def labels_as_scores(source: Collection, folder: Path) -> Collection:
@@ -272,17 +241,10 @@ def test_a_candidate_without_a_score_is_refused_where_one_is_learnt(toy_scored: 
 CHECKS = [  # of which collection, the unit, the check and its argument, and what is said
     ("judged", "pair", check_classes, 1, r"has the label 1 \(query .*\): labels must be whole numbers from 0 to 0"),
     ("toy_collection", "pair", check_classes, 2, "loss=classes: every pair of split train has the label 1, so there"),
-    (
-        "toy_classes",
-        "positive",
-        check_relevance,
-        "softmax",
-        r"method.loss=softmax: .*its labels are classes, not relevance: only .* method.loss=classes read",
-    ),
+    ("toy_classes", "positive", check_relevance, "softmax", "method.loss=softmax: .*its labels are classes, not rele"),
     ("toy_collection", "pair", check_relevance, "binary", "method.loss=binary: every pair of split train is relevant"),
     ("judged", "group", check_teacher, "kl", "=kl learns a teacher's scores, but all labels of split train are"),
     ("toy_collection", "group", check_teacher, "margin_mse", "but split train gives query q[0-9]+ one only"),
-    ("toy_collection", "positive", check_teacher, "kl", "but split train has none beside its labels: have a teacher"),
     ("judged", "pair", check_classes, 2, ""),
     ("judged", "pair", check_relevance, "binary", ""),
     ("toy_collection", "positive", check_relevance, "binary", ""),

@@ -17,8 +17,9 @@ from deepsiam.models.matching.dual_encoder import DualEncoder
 from deepsiam.models.matching.siamese import Siamese
 from deepsiam.models.pretraining.pairs import PairsConfig
 from deepsiam.trainer.training.engine import grad_cache
-from tests.models.matching.examples import micro_batch, positive, siamese
+from tests.models.matching.examples import positive, siamese
 from tests.models.tiny import VOCABULARY, HashedTeacher, Text, rngs, tensors, trunk
+from tests.toy import FULL_TESTS
 from tests.trainer.training.engine.steps_in_parts import (
     COUNT,
     DROPOUT,
@@ -36,16 +37,22 @@ from tests.trainer.training.engine.steps_in_parts import (
     micro_batches,
 )
 
+# numbers of ranks and sizes of micro-batches: several on one rank, one on each of two, two on each of four
+SPLITS = [(1, 2), (2, 4), (4, 1)]
+if FULL_TESTS:
+    SPLITS += [(1, 8), (1, 4), (1, 1), (2, 2), (2, 1), (4, 2), (8, 1)]
+any_split = pytest.mark.parametrize(("ranks", "size"), SPLITS)
+SHAPE: dict[str, Any] = {"pooling": "mean", "similarity": "cosine", "temperature": 0.2}
+of_any_width = pytest.mark.parametrize("dimensions", [{}, {"dimensions": [12, 4]}], ids=str)
+
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize(("ranks", "size"), [(1, 8), (1, 4), (1, 1), (2, 4), (2, 2), (4, 2), (4, 1), (8, 1)])
-def test_any_split_gives_the_loss_and_the_gradient_of_one_batch(
-    monkeypatch: pytest.MonkeyPatch, name: str, ranks: int, size: int
-) -> None:
+def test_any_split_gives_the_loss_and_the_gradient_of_one_batch(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     model, (whole,) = MODELS[name](), micro_batches(COUNT)
     losses, gradients = in_one_graph(copy.deepcopy(model), [whole])
-    ours = cached(model, micro_batches(size), ranks, monkeypatch)
-    compare(([sum(ours[0])], ours[1]), (losses, gradients), 1e-9)
+    for ranks, size in SPLITS:
+        ours = cached(model, micro_batches(size), ranks, monkeypatch)
+        compare(([sum(ours[0])], ours[1]), (losses, gradients), 1e-9)
 
 
 def at_once(
@@ -59,7 +66,7 @@ def at_once(
     return [total.item()], gradients_of([whole])
 
 
-@pytest.mark.parametrize(("ranks", "size"), [(1, 8), (1, 2), (2, 1), (2, 4), (4, 2)])
+@any_split
 @pytest.mark.parametrize("way", [{}, {"both_directions": True}, {"same_side": True, "both_directions": True}], ids=str)
 def test_streamed_pairs_are_compared_with_those_of_the_whole_step(
     monkeypatch: pytest.MonkeyPatch, way: dict[str, bool], ranks: int, size: int
@@ -83,13 +90,12 @@ def test_streamed_pairs_are_compared_with_those_of_the_whole_step(
     same_step(cached(model, of_step, ranks, monkeypatch, weights), expected)
 
 
-@pytest.mark.parametrize(("ranks", "size"), [(1, 1), (2, 2), (4, 2)])
-@pytest.mark.parametrize("dimensions", [{}, {"dimensions": [12, 4]}], ids=str)
+@any_split
+@of_any_width
 def test_the_same_documents_are_ignored_for_any_split(
     monkeypatch: pytest.MonkeyPatch, dimensions: dict[str, list[int]], ranks: int, size: int
 ) -> None:
-    shape = {"pooling": "mean", "similarity": "cosine", "temperature": 0.2, "hard_negatives": 1, **dimensions}
-    keys = siamese(negatives="step", ignore_above=0.02, **shape)
+    keys = siamese(negatives="step", ignore_above=0.02, hard_negatives=1, **SHAPE, **dimensions)
     examples = [replace(e, candidates=np.append(e.candidates, 3 + i % 3)) for i, e in enumerate(EXAMPLES)]
     examples = [replace(e, labels=np.array([1, 0], np.float32)) for e in examples]
     model, (whole,) = Siamese(trunk(), keys).double(), micro_batches(COUNT, examples, keys)
@@ -100,15 +106,15 @@ def test_the_same_documents_are_ignored_for_any_split(
     same_step(ours, at_once(model, whole, keys.weights))
 
 
-@pytest.mark.parametrize(("ranks", "size"), [(1, 1), (2, 1), (2, 2), (4, 2)])
-@pytest.mark.parametrize("dimensions", [{}, {"dimensions": [12, 4]}], ids=str)
+@any_split
+@of_any_width
 def test_several_losses_are_those_of_one_batch(
     monkeypatch: pytest.MonkeyPatch, dimensions: dict[str, list[int]], ranks: int, size: int
 ) -> None:
     """The softmax is over the documents of the step, the others over each query's own scored candidates."""
     table = {"softmax": 1.0, "kl": 0.5, "margin_mse": 0.05}
-    shape = {"pooling": "mean", "similarity": "cosine", "temperature": 0.2, "learn_temperature": True, **dimensions}
-    keys = siamese(loss=table, negatives="step", candidates={"per_query": 3}, teacher_scale="min_max", **shape)
+    drawn = {"negatives": "step", "candidates": {"per_query": 3}}
+    keys = siamese(loss=table, **drawn, teacher_scale="min_max", learn_temperature=True, **SHAPE, **dimensions)
     rng, model = np.random.default_rng(0), Siamese(trunk(), keys).double()
     given = [(2, 3, 4), (5, 6), (7, 3, 5), (8, 9, 4), (3,), (2, 4, 5), (0, 6, 9), (0, 1, 2)]
     examples = []
@@ -131,31 +137,34 @@ def with_teacher(batches: list[dict[str, Tensor]], width: int) -> list[dict[str,
     return [{**batch, **taught} for batch, taught in zip(batches, vectors, strict=True)]
 
 
-@pytest.mark.parametrize(("ranks", "size"), [(1, 1), (1, 4), (2, 1), (2, 2), (4, 1), (4, 2)])
-@pytest.mark.parametrize("shape", [{}, {"dimensions": [12, 4], "learn_temperature": True}], ids=str)
-@pytest.mark.parametrize("width", [9, None], ids=["layer", "no layer"])
+@any_split
+@pytest.mark.parametrize(
+    ("width", "shape"), [(9, {}), (9, {"dimensions": [12, 4], "learn_temperature": True}), (None, {})], ids=str
+)
 def test_a_teachers_vectors_are_learned_alike_for_any_split(
     monkeypatch: pytest.MonkeyPatch, width: int | None, shape: dict[str, Any], ranks: int, size: int
 ) -> None:
     """The score matrix is that of the step; the softmax beside it excludes relevant documents, the matrix none."""
     table = {"vectors": 2.0, "vectors_mse": 0.5, "batch_kl": 0.7, "softmax": 0.3}
-    shape = {"pooling": "mean", "similarity": "cosine", "temperature": 0.2, "negatives_per_query": 1, **shape}
-    keys = siamese(loss=table, negatives="step", teacher_width=width, **shape)
+    keys = siamese(loss=table, negatives="step", negatives_per_query=1, teacher_width=width, **SHAPE, **shape)
     model = Siamese(trunk(), keys).double()
     whole, *parts = (with_teacher(micro_batches(count, keys=keys), width or model.width) for count in (COUNT, size))
     assert len(parts[0]) == COUNT // size
     same_step(cached(model, parts[0], ranks, monkeypatch), at_once(model, whole[0], keys.weights))
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_dropout_is_that_of_each_micro_batch_for_any_number_of_ranks(
-    monkeypatch: pytest.MonkeyPatch, name: str, ranks: int
-) -> None:
-    model, batches = MODELS[name](**DROPOUT), micro_batches(2)
+def test_dropout_is_that_of_each_micro_batch_for_any_number_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where activations are recomputed, and in single precision."""
+    model, batches = MODELS["one vector"](**DROPOUT), micro_batches(2)
     expected = in_one_graph(copy.deepcopy(model), batches)
-    compare(cached(model, batches, ranks, monkeypatch), expected, 1e-9)
-    without, _ = in_one_graph(copy.deepcopy(model).eval(), batches)
+    for ranks in (1, 2, 4):
+        compare(cached(model, batches, ranks, monkeypatch), expected, 1e-9)
+    single = copy.deepcopy(model).float()
+    compare(cached(single, batches, 2, monkeypatch), in_one_graph(copy.deepcopy(single), batches), 1e-5)
+    recomputed = copy.deepcopy(model)
+    recompute_layers(recomputed)
+    compare(cached(recomputed, batches, 1, monkeypatch), expected, 1e-9)
+    without, _ = in_one_graph(model.eval(), batches)
     assert without != pytest.approx(expected[0], rel=0.01)
 
 
@@ -183,7 +192,7 @@ def same_step(ours: tuple[list[float], Gradients], expected: tuple[list[float], 
         torch.testing.assert_close(ours[1][name], gradient, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize(("ranks", "size"), [(1, 8), (1, 2), (1, 1), (2, 4), (2, 1), (4, 2), (4, 1)])
+@any_split
 def test_regularisers_are_those_of_the_whole_step(monkeypatch: pytest.MonkeyPatch, ranks: int, size: int) -> None:
     model, batches = SPARSE.model(trunk(**DROPOUT)).double(), micro_batches(size, keys=SPARSE)
     same_step(cached(model, batches, ranks, monkeypatch), regularised(copy.deepcopy(model), batches))
@@ -195,19 +204,6 @@ def test_step_negatives_and_regularisers_go_together(monkeypatch: pytest.MonkeyP
     whole = cached(model, micro_batches(COUNT, keys=keys), 1, monkeypatch)
     for ranks, size in ((1, 2), (2, 2), (4, 1)):
         same_step(cached(model, micro_batches(size, keys=keys), ranks, monkeypatch), whole)
-
-
-def test_dropout_is_repeated_where_activations_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = MODELS["one vector"](**DROPOUT)
-    expected = in_one_graph(copy.deepcopy(model), micro_batches(2))
-    recompute_layers(model)
-    compare(cached(model, micro_batches(2), 1, monkeypatch), expected, 1e-9)
-
-
-def test_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = MODELS["one vector"](**DROPOUT).float()
-    expected = in_one_graph(copy.deepcopy(model), micro_batches(2))
-    compare(cached(model, micro_batches(2), 2, monkeypatch), expected, 1e-5)
 
 
 def test_the_documents_are_those_of_all_micro_batches_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,20 +227,6 @@ def test_the_documents_are_those_of_all_micro_batches_in_their_order(monkeypatch
             assert documents.vectors[:, 0, 0].tolist() == [0, 1, 1, 2, 2, 2, 3]
             assert documents.mask.tolist() == [[True, False, False]] * 6 + [[False] * 3]
             assert documents.places == [slice(0, 1), slice(1, 3), slice(3, 6), slice(6, 7)][rank::size]
-
-
-def test_a_copy_of_a_relevant_document_is_no_negative_in_any_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query's loss does not change if another micro-batch has a copy of its document."""
-    keys = siamese(negatives="step", similarity="cosine")
-    model = Siamese(trunk(), keys).double()
-
-    def losses(*documents: int) -> list[float]:
-        batches = [tensors(micro_batch(keys, [positive(i, query=(30, i + 5))])) for i in documents]
-        return cached(model, batches, 2, monkeypatch)[0]
-
-    without, with_copy = losses(0, 2), losses(0, 2, 10, 10)
-    assert with_copy[0] == pytest.approx(without[0], rel=1e-9)  # 10 is a copy of 0
-    assert with_copy[1] > without[1] + 0.1  # but not of 2
 
 
 def live_bytes(work: Callable[[], object]) -> int:

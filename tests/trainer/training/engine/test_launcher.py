@@ -67,16 +67,17 @@ def test_a_variable_that_would_arrive_otherwise_is_named(monkeypatch: pytest.Mon
         launcher.exported()
 
 
-def test_quotes_that_do_not_match_are_one_line(settings: Path) -> None:
-    settings.write_text('A="eth1\n')
-    with pytest.raises(InputError, match=r"\.deepspeed_env:1: the quotes of \"eth1 do not match"):
-        launcher.exported()
-
-
-@pytest.mark.parametrize("line", ["", "# the fast network"])
-def test_a_line_at_which_the_launcher_crashes_is_named(settings: Path, line: str) -> None:
-    settings.write_text(f"A=b\n{line}\n")
-    with pytest.raises(InputError, match=r"\.deepspeed_env:2: .* is not NAME=value"):
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('A="eth1', r":1: the quotes of \"eth1 do not match"),
+        ("A=b\n", ":2: .* is not NAME=value"),  # the launcher would crash here
+        ("A=b\n# the fast network", ":2: .* is not NAME=value"),
+    ],
+)
+def test_a_line_that_the_launcher_cannot_read_is_named(settings: Path, lines: str, said: str) -> None:
+    settings.write_text(f"{lines}\n")
+    with pytest.raises(InputError, match=rf"\.deepspeed_env{said}"):
         launcher.exported()
 
 
@@ -123,9 +124,8 @@ def test_a_word_is_refused_where_bash_would_change_it(
     assert launcher.lost(word) == (repr(CHANGES[word]) if word in CHANGES else "")
 
 
-@pytest.mark.parametrize("word", ["run=%h", "run=%u a", "run=%n", ""])
-def test_what_pdsh_replaces_is_refused(word: str) -> None:
-    assert launcher.lost(word)
+def test_what_pdsh_replaces_is_refused() -> None:
+    assert all(launcher.lost(word) for word in ("run=%h", "run=%u a", "run=%n", ""))
 
 
 def test_a_pattern_is_refused_where_a_file_matches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

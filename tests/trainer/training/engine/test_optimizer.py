@@ -1,18 +1,33 @@
-"""The optimizer: Adamax, compared with PyTorch's implementation; checks of gradients, compared with DeepSpeed's own."""
+"""Adamax beside PyTorch's, checks of gradients beside DeepSpeed's own, and the moving average without ranks.
+
+tests/trainer/launches/test_moving_average.py has the average's ZeRO, checkpoints and probes.
+"""
 
 import copy
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import deepspeed.comm
 import pytest
 import torch
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.jobs import finetuning
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.engine.moving_average import MovingAverage
 from deepsiam.trainer.training.engine.optimizer import Adamax, build_optimizer, check_in_few_kernels
-from deepsiam.trainer.training.recipe.schema import OptimizerConfig
+from deepsiam.trainer.training.engine.world import World
+from deepsiam.trainer.training.errors import SharedError
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, OptimizerConfig
+from deepsiam.trainer.training.recipe.yaml_file import build
+from tests import toy
+from tests.trainer.runs import save_run, set_invariants, write_run
 
 KEYS = {"lr": 0.03, "betas": (0.8, 0.95), "eps": 1e-6}
 
@@ -32,21 +47,7 @@ def parameters() -> list[torch.Tensor]:
     return [torch.randn(*shape, generator=g) for shape in ((5, 3), (4,))]
 
 
-def test_without_decay_it_is_pytorchs_to_the_bit() -> None:
-    own, theirs = parameters(), parameters()
-    optimizers = Adamax([{"params": own, "weight_decay": 0.0}], **KEYS), torch.optim.Adamax(theirs, **KEYS)
-    for _ in zip(gradients(own), gradients(theirs), strict=True):
-        for optimizer in optimizers:
-            optimizer.step()
-        assert all(torch.equal(a, b) for a, b in zip(own, theirs, strict=True))
-    states = [[*optimizer.state.values()] for optimizer in optimizers]
-    for a, b in zip(*states, strict=True):
-        assert torch.equal(a["exp_avg"], b["exp_avg"])
-        assert torch.equal(a["exp_avg_sq"], b["exp_inf"])
-        assert torch.equal(a["step"], b["step"])
-
-
-def test_the_decay_is_that_of_adamw() -> None:
+def test_it_is_pytorchs_to_the_bit_with_the_decay_of_adamw() -> None:
     """A group decays by lr * weight_decay at each step, independently of its gradient."""
     own, theirs = parameters(), parameters()
     groups = [{"params": [p], "weight_decay": decay} for p, decay in zip(own, (0.5, 0.0), strict=True)]
@@ -58,6 +59,10 @@ def test_the_decay_is_that_of_adamw() -> None:
         plain.step()
         assert all(torch.equal(a, b) for a, b in zip(own, theirs, strict=True))
     torch.testing.assert_close(own[0][0], first_row * (1 - KEYS["lr"] * 0.5) ** 10)
+    for a, b in zip(optimizer.state.values(), plain.state.values(), strict=True):
+        assert torch.equal(a["exp_avg"], b["exp_avg"])
+        assert torch.equal(a["exp_avg_sq"], b["exp_inf"])
+        assert torch.equal(a["step"], b["step"])
 
 
 def test_it_continues_from_its_state() -> None:
@@ -95,26 +100,13 @@ def test_matrices_decay_and_neither_frozen_parameters_nor_empty_groups_are_there
     assert group["weight_decay"] == 0.01
 
 
-def test_frozen_parameters_have_no_state_and_do_not_decay() -> None:
-    for name in ("adamw", "adamax"):
-        model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-        model[0].requires_grad_(False)
-        before = model[0].weight.clone()
-        keys = OptimizerConfig.model_validate({"name": name, "lr": 0.1, "weight_decay": 0.5})
-        optimizer = build_optimizer(model, keys)
-        model(torch.ones(1, 3)).sum().backward()
-        optimizer.step()
-        assert torch.equal(model[0].weight, before)
-        assert set(map(id, optimizer.state)) == set(map(id, model[1].parameters()))
-
-
 def test_the_optimizer_is_the_one_that_the_recipe_names() -> None:
+    assert type(build_optimizer(nn.Linear(2, 2), OptimizerConfig(lr=0.1))) is torch.optim.AdamW
     keys = {"lr": 0.1, "betas": (0.8, 0.9), "eps": 1e-3}
-    assert type(build_optimizer(nn.Linear(2, 2), OptimizerConfig.model_validate(keys))) is torch.optim.AdamW
     adamax = build_optimizer(nn.Linear(2, 2), OptimizerConfig.model_validate({**keys, "name": "adamax"}))
     assert type(adamax) is Adamax
     for group, decay in zip(adamax.param_groups, (0.01, 0.0), strict=True):
-        assert (group["lr"], group["betas"], group["eps"], group["weight_decay"]) == (0.1, (0.8, 0.9), 1e-3, decay)
+        assert group.items() >= {**keys, "weight_decay": decay}.items()
 
 
 SHAPES = ((3,), (7, 64), (0,), (768,), (96, 33), (1,))
@@ -173,3 +165,78 @@ def test_other_stages_keep_their_own() -> None:
     stage_3 = SimpleNamespace(get_grad_norm_direct=len)
     check_in_few_kernels(stage_3)
     assert stage_3.get_grad_norm_direct is len
+
+
+WEIGHTS = [torch.nn.Parameter(torch.randn(3, 5)), torch.nn.Parameter(torch.randn(4))]
+
+
+def test_after_many_steps_it_is_the_weighted_mean_in_fp64() -> None:
+    weight, steps, decay = torch.nn.Parameter(torch.randn(50)), 2000, 0.999
+    average, after = MovingAverage(torch.optim.SGD([weight], lr=0.1), decay), []
+    generator = torch.Generator().manual_seed(0)
+    for step in range(1, steps + 1):
+        with torch.no_grad():
+            weight.add_(torch.randn(50, generator=generator) * 0.01)
+        average.update(step)
+        after.append(weight.detach().double())
+        if step in (1, 2, 3, 100, steps):
+            shares = decay ** torch.arange(step - 1, -1, -1, dtype=torch.float64)
+            expected = (shares / shares.sum()) @ torch.stack(after)
+            torch.testing.assert_close(average.averages[0].double(), expected, rtol=2e-6, atol=2e-6)
+    assert torch.equal(weight.detach().double(), after[-1])
+
+
+def test_it_is_loaded_from_its_models_file_and_exchanged_twice_all_is_as_before_to_the_bit(tmp_path: Path) -> None:
+    average = MovingAverage(torch.optim.SGD(WEIGHTS, lr=0.1), 0.9)
+    saved = {"a": torch.randn(3, 5), "b": torch.randn(4)}
+    shapes = {name: tuple(tensor.shape) for name, tensor in saved.items()}
+    weights = [weight.detach().clone() for weight in WEIGHTS]
+    save_file(saved, tmp_path / "saved")
+    average.load(tmp_path / "saved", dict(zip(saved, WEIGHTS, strict=True)), shapes, World(0, 1, 0, 1))
+    for exchanged in (False, True, False):
+        assert all(map(torch.equal, WEIGHTS, saved.values() if exchanged else weights))
+        assert all(map(torch.equal, average.averages, weights if exchanged else saved.values()))
+        average.exchange()
+    average.exchange()
+    with pytest.raises(InputError, match="saved: its weights are not those of the model"):
+        average.load(tmp_path / "saved", {}, {**shapes, "b": (5,)}, World(0, 1, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"swap_optimizer": True}, "keeps them on a disk: offload to the CPU instead"),
+        ({"param_groups": [{"params": [torch.zeros(2, dtype=torch.bfloat16)]}]}, "has them in half precision"),
+        ({}, "is half precision without ZeRO: use zero_optimization.stage 1"),
+    ],
+)
+def test_what_deepspeed_does_not_keep_in_fp32_in_memory_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SharedError, match=f"optimizer.ema: averages fp32 weights, and deepspeed's file {message}"):
+        MovingAverage(SimpleNamespace(**{"param_groups": [{"params": [torch.zeros(2)]}], **changes}), 0.9)
+
+
+def test_frozen_weights_are_refused_before_the_training(toy_collection: Path, tmp_path: Path) -> None:
+    start = write_run(tmp_path / "start", toy_collection / "tokenizer.json", name="mlm")
+    for trained in (0, 1, "all_but_embeddings", {"lora": {"rank": 2, "targets": ["query"]}}):
+        changes = {"method": {"projection": 8}, "optimizer": {"lr": 1e-3, "train": trained, "ema": 0.9}}
+        values = toy.finetune_values(tmp_path / "run", toy_collection, init_from=str(start), **changes)
+        with pytest.raises(InputError, match="optimizer.ema: averages all weights, and this run leaves some as they a"):
+            finetuning.build(build(FinetuneRecipe, values, "test"))
+
+
+def test_a_resumed_run_keeps_its_decay(toy_collection: Path, tmp_path: Path) -> None:
+    def job(**optimizer: float) -> Any:
+        values = toy.finetune_values(tmp_path / "run", toy_collection, trunk=toy.TRUNK)
+        return finetuning.build(build(FinetuneRecipe, {**values, "optimizer": {"lr": 1e-3, **optimizer}}, "test"))
+
+    without, averaged = job(), job(ema=0.9)
+    assert "ema" not in without.resume_invariants["optimizer"]  # as in checkpoints of older code
+    for saved, resumed, message in (
+        (without, averaged, "saved with optimizer.ema=None, the recipe now says 0.9"),
+        (averaged, without, "saved with optimizer.ema=0.9, the recipe now says None"),
+        (averaged, job(ema=0.99), "saved with optimizer.ema=0.9, the recipe now says 0.99"),
+    ):
+        run = tmp_path / f"{id(saved)}-{id(resumed)}"
+        set_invariants(save_run(run, saved), saved.resume_invariants)
+        with pytest.raises(InputError, match=message):
+            checkpoint.check_continues(checkpoint.find(run), resumed.resume_invariants)

@@ -40,56 +40,48 @@ SRUN = "SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=0 SLURM_STEP_TASKS_P
 OPEN_MPI = "OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2"
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_SIZE=2",
-        "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2",
-        OPEN_MPI,
-        "PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2",
-        "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=4,2(x2) SLURM_NODEID=1",
-        "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=2(x4) SLURM_NODEID=2",
-        # launchers that srun has started
-        f"{SRUN} RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_SIZE=2",  # deepspeed --no_ssh
-        f"{SRUN} {OPEN_MPI}",
-        f"{SRUN} WORLD_SIZE=8 PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2",  # mpich sets WORLD_SIZE
-    ],
-)
-def test_every_launcher_is_understood(monkeypatch: pytest.MonkeyPatch, values: str) -> None:
-    set_variables(monkeypatch, values)
-    assert World.from_environment() == World(rank=5, size=8, local_rank=1, local_size=2)
+SLURM = "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE="
+PLACED = [  # the variables of each launcher
+    "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_SIZE=2",
+    "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2",
+    OPEN_MPI,
+    "PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2",
+    f"{SLURM}4,2(x2) SLURM_NODEID=1",
+    f"{SLURM}2(x4) SLURM_NODEID=2",
+    # launchers that srun has started
+    f"{SRUN} RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_SIZE=2",  # deepspeed --no_ssh
+    f"{SRUN} {OPEN_MPI}",
+    f"{SRUN} WORLD_SIZE=8 PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2",  # mpich sets WORLD_SIZE
+]
+ALONE = [
+    "SLURM_PROCID=0 SLURM_NTASKS=16 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=8(x2)",  # a batch script
+    "WORLD_SIZE=1",
+    "",
+]
+REFUSED = [
+    ("WORLD_SIZE=8", "WORLD_SIZE is 8, and RANK and LOCAL_RANK and LOCAL_SIZE not set"),
+    ("WORLD_SIZE=8 RANK=1 LOCAL_RANK=1", "WORLD_SIZE is 8, and LOCAL_SIZE not set: start the ranks with"),
+    ("PMI_SIZE=2 PMI_RANK=1", "PMI_SIZE is 2, and MPI_LOCALRANKID and MPI_LOCALNRANKS not set"),
+    ("RANK=first WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_SIZE=2", "RANK is 'first', not a number"),
+    ("WORLD_SIZE=all", "WORLD_SIZE is 'all', not a number"),
+    ("RANK=0 WORLD_SIZE=8 LOCAL_RANK=0 LOCAL_SIZE=few", "LOCAL_SIZE is 'few', not a number"),
+    (f"{SLURM}4(x2)", "SLURM_NODEID is ''"),
+]
 
 
 @pytest.mark.parametrize(
-    "values",
-    [
-        "SLURM_PROCID=0 SLURM_NTASKS=16 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=8(x2)",  # a batch script
-        "WORLD_SIZE=1",
-        "",
-    ],
+    ("values", "place"),
+    [*((values, World(5, 8, 1, 2)) for values in PLACED), *((values, World(0, 1, 0, 1)) for values in ALONE), *REFUSED],
 )
-def test_without_a_launcher_there_is_one_process(monkeypatch: pytest.MonkeyPatch, values: str) -> None:
+def test_every_launcher_is_understood_and_ranks_that_nothing_tells_apart_are_refused(
+    monkeypatch: pytest.MonkeyPatch, values: str, place: World | str
+) -> None:
     set_variables(monkeypatch, values)
-    assert World.from_environment() == World(rank=0, size=1, local_rank=0, local_size=1)
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ("WORLD_SIZE=8", "WORLD_SIZE is 8, and RANK and LOCAL_RANK and LOCAL_SIZE not set"),
-        ("WORLD_SIZE=8 RANK=1 LOCAL_RANK=1", "WORLD_SIZE is 8, and LOCAL_SIZE not set: start the ranks with"),
-        ("PMI_SIZE=2 PMI_RANK=1", "PMI_SIZE is 2, and MPI_LOCALRANKID and MPI_LOCALNRANKS not set"),
-        ("RANK=first WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_SIZE=2", "RANK is 'first', not a number"),
-        ("WORLD_SIZE=all", "WORLD_SIZE is 'all', not a number"),
-        ("RANK=0 WORLD_SIZE=8 LOCAL_RANK=0 LOCAL_SIZE=few", "LOCAL_SIZE is 'few', not a number"),
-        ("SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=4(x2)", "SLURM_NODEID is ''"),
-    ],
-)
-def test_ranks_that_nothing_tells_apart_are_refused(monkeypatch: pytest.MonkeyPatch, values: str, message: str) -> None:
-    set_variables(monkeypatch, values)
-    with pytest.raises(InputError) as caught:
-        World.from_environment()
-    assert str(caught.value).startswith(message)
+    if isinstance(place, World):
+        assert World.from_environment() == place
+    else:
+        with pytest.raises(InputError, match=f"^{place}"):
+            World.from_environment()
 
 
 def test_ranks_of_several_hosts_need_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,9 +165,7 @@ def test_the_ranks_of_a_host_share_its_cores_unless_told_otherwise(monkeypatch: 
         RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [::1]:9"),
         dist.DistBackendError(
             "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, remote process exited or there was "
-            "a network error, NCCL version 2.21.5\nncclRemoteError: A call failed possibly due to a network error or a "
-            "remote process exiting prematurely.\nLast error:\nsocketProgressOpt: Call to recv from 10.0.0.1<33759> "
-            "failed : Connection reset by peer"
+            "a network error, NCCL version 2.21.5\nncclRemoteError: A call failed possibly due to a network error"
         ),
         dist.DistBackendError(
             "NCCL error in: ProcessGroupNCCL.cpp:1275, internal error, NCCL version 2.14.3\nncclInternalError: "
@@ -197,16 +187,11 @@ def test_a_lost_rank_is_one_line_after_the_failed_rank_s_own(
     assert waited == [world.FAILED_FIRST_SECONDS]
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError("CUDA out of memory"),
-        dist.DistBackendError("ncclInvalidUsage: Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1b000"),
-    ],
-)
-def test_this_rank_s_own_error_is_not_taken_for_a_lost_one(error: RuntimeError) -> None:
-    with pytest.raises(type(error)), failed_rank_exits_first():
-        raise error
+def test_this_rank_s_own_error_is_not_taken_for_a_lost_one() -> None:
+    twice = dist.DistBackendError("ncclInvalidUsage: Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1b")
+    for error in (RuntimeError("CUDA out of memory"), twice):
+        with pytest.raises(type(error)), failed_rank_exits_first():
+            raise error
 
 
 def test_a_line_of_a_table_keeps_its_blanks_and_has_no_control(capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,7 +214,7 @@ def fail(rank: int, line: str) -> None:
         raise InputError(line)
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
 def test_one_rank_prints_what_all_find(ranks_store: dist.Store, order: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="not finite"):
         fail(order[0], "not finite")

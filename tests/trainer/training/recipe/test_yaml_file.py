@@ -25,11 +25,15 @@ def refused(tmp_path: Path, *overrides: str, kind: type = PretrainRecipe, **valu
     return str(error.value)
 
 
-def test_a_recipe_extends_another_and_overrides_win(tmp_path: Path) -> None:
+def test_later_recipes_win_over_extended_ones_and_overrides_over_all(tmp_path: Path) -> None:
     write_recipe(tmp_path / "base.yaml", **SEED_RECIPE)
-    top = write_recipe(tmp_path / "top.yaml", extends="base.yaml", steps=20, batch={"micro": 2}, method={"window": 4})
-    recipe = load(PretrainRecipe, top, ["optimizer.lr=2e-4", "method.window=all", "data.workers=2"])
+    write_recipe(tmp_path / "sizes.yaml", steps=20, batch={"micro": 2}, optimizer={"lr": 0.5, "warmup_steps": 3})
+    changes = {"optimizer": {"lr": 0.25}, "method": {"window": 4}}
+    top = write_recipe(tmp_path / "top.yaml", extends=["base.yaml", "sizes.yaml"], **changes)
+    recipe = load(PretrainRecipe, top)
     assert (recipe.steps, recipe.batch.size, recipe.batch.micro) == (20, 8, 2)
+    assert (recipe.optimizer.lr, recipe.optimizer.warmup_steps, recipe.method.window) == (0.25, 3, 4)
+    recipe = load(PretrainRecipe, top, ["optimizer.lr=2e-4", "method.window=all", "data.workers=2"])
     assert (recipe.optimizer.lr, recipe.method.window, recipe.data.workers) == (2e-4, "all", 2)
 
 
@@ -48,16 +52,6 @@ def test_a_name_is_that_of_a_recipe_of_the_package(name: str, tmp_path: Path, mo
     assert read(mine) == {**whole, "steps": 5}
     own = write_recipe(tmp_path / "mine" / "seed_small.yaml", seed=7)  # a file of one's own comes first
     assert read(write_recipe(tmp_path / "mine" / "b.yaml", extends=own.name))["seed"] == 7
-
-
-def test_of_several_extended_recipes_the_later_one_wins(tmp_path: Path) -> None:
-    write_recipe(tmp_path / "base.yaml", **SEED_RECIPE)
-    write_recipe(tmp_path / "sizes.yaml", steps=20, batch={"micro": 2}, optimizer={"lr": 0.5, "warmup_steps": 3})
-    top = write_recipe(tmp_path / "top.yaml", extends=["base.yaml", "sizes.yaml"], optimizer={"lr": 0.25})
-    recipe = load(PretrainRecipe, top)
-    assert (recipe.steps, recipe.batch.size, recipe.batch.micro) == (20, 8, 2)
-    assert (recipe.optimizer.lr, recipe.optimizer.warmup_steps) == (0.25, 3)
-    assert recipe.method.model_dump() == load(PretrainRecipe, tmp_path / "base.yaml").method.model_dump()
 
 
 def test_another_method_inherits_none_of_the_extended_one_s_keys_and_another_optimizer_all(tmp_path: Path) -> None:
@@ -249,19 +243,15 @@ def test_recipes_that_extend_one_another_many_times_are_each_read_once(tmp_path:
         read(tmp_path / "41.yaml")
 
 
-def test_aliases_of_a_usual_number_are_read(tmp_path: Path) -> None:
-    (tmp_path / "r.yaml").write_text("a: &a {x: [1, 2]}\nb: *a\nc: [*a, *a]\n")
-    assert read(tmp_path / "r.yaml") == {"a": {"x": [1, 2]}, "b": {"x": [1, 2]}, "c": [{"x": [1, 2]}] * 2}
-
-
-def test_an_override_changes_one_section_of_an_alias_and_replaces_null(shards: Path, tmp_path: Path) -> None:
-    path = write_recipe(tmp_path / "r.yaml", validation=None)
-    path.write_text(path.read_text() + "trunk: &t {hidden_size: 32}\nfaults: *t\n")
+def test_an_override_changes_one_section_of_an_alias_and_replaces_null(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text("validation: null\ntrunk: &t {hidden_size: 32}\nfaults: *t\n")
     values = read(path, ["trunk.hidden_size=64", "validation.every=5", "validation.split=dev"])
     assert (values["trunk"], values["faults"]) == ({"hidden_size": 64}, {"hidden_size": 32})
     assert values["validation"] == {"every": 5, "split": "dev"}
 
 
-def test_a_yaml_merge_is_not_a_duplicate_key(tmp_path: Path) -> None:
-    (tmp_path / "r.yaml").write_text("a: &a {x: 1, y: 2}\nb: &b {<<: *a, x: 3}\nc: {<<: *b, y: 4}\n")
-    assert read(tmp_path / "r.yaml") == {"a": {"x": 1, "y": 2}, "b": {"x": 3, "y": 2}, "c": {"x": 3, "y": 4}}
+def test_aliases_and_merges_are_read(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("a: &a {x: 1, y: [2]}\nb: &b {<<: *a, x: 3}\nc: {<<: *b, y: 4}\nd: [*a, *a]\n")
+    a = {"x": 1, "y": [2]}
+    assert read(tmp_path / "r.yaml") == {"a": a, "b": {"x": 3, "y": [2]}, "c": {"x": 3, "y": 4}, "d": [a, a]}

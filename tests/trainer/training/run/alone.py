@@ -1,4 +1,4 @@
-"""Two ranks, of which rank 1 waits for rank 0 in collectives: `python -m tests.trainer.training.run.alone FILE`."""
+"""Two ranks, of which rank 1 waits for rank 0 in collectives."""
 
 import re
 import sys
@@ -47,4 +47,4 @@ def hang() -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[-1]))

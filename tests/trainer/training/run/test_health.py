@@ -1,13 +1,16 @@
-"""What a run measures and judges: losses on held-out data, its rate; who is to blame, and when a run must end."""
+"""What a run measures and judges: held-out losses, its rate, who is to blame, when it must end, slow ranks."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deepsiam.models.interface import MicroBatch
 from deepsiam.trainer.training.data.cursor import Cursor
@@ -19,9 +22,11 @@ from deepsiam.trainer.training.engine.world import World
 from deepsiam.trainer.training.errors import SharedError
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
+from deepsiam.trainer.training.run import stragglers
 from deepsiam.trainer.training.run.agree import agree
 from deepsiam.trainer.training.run.health import MOST_OVERFLOWS, MOST_ROLLBACKS, MOST_STILL, Health, blame
 from deepsiam.trainer.training.run.measures import LearningRate, held_out_losses
+from deepsiam.trainer.training.run.stragglers import MESSAGE_BYTES, Stragglers, message_of_each, slow_ones
 from tests import toy
 from tests.trainer.training.data.integers import UNEVEN, Echo, Numbers
 
@@ -70,18 +75,13 @@ def judged(checks: Health, step: int, batches: list[LaneBatch], of_step: StepRes
     return checks.judge(*checks.flags().tolist())
 
 
-@pytest.mark.parametrize(
-    ("losses", "norm", "overflow", "blamed"),
-    [
-        ([[1.0, 2.0], [3.0, 4.0]], 1.0, False, []),
-        ([[1.0, 2.0], [3.0, NAN]], 1.0, False, [1]),
-        ([[float("inf"), 2.0], [3.0, 4.0]], NAN, True, [0]),
-        ([[1.0, 2.0], [3.0, 4.0]], NAN, False, [0, 1]),
-        ([[1.0, 2.0], [3.0, 4.0]], float("inf"), True, []),
-    ],
-)
-def test_who_is_to_blame(losses: list[list[float]], norm: float, overflow: bool, blamed: list[int]) -> None:
-    assert blame(torch.tensor(losses), norm, overflow=overflow) == blamed
+def test_who_is_to_blame() -> None:
+    sound, nan, inf = (torch.tensor([[first, 2.0], [3.0, last]]) for first, last in ((1, 4), (1, NAN), (math.inf, 4)))
+    assert blame(sound, 1.0, overflow=False) == []
+    assert blame(nan, 1.0, overflow=False) == [1]
+    assert blame(inf, NAN, overflow=True) == [0]
+    assert blame(sound, NAN, overflow=False) == [0, 1]
+    assert blame(sound, math.inf, overflow=True) == []
 
 
 def test_a_loss_that_is_nan_ends_the_run_with_lane_micro_batch_and_documents() -> None:
@@ -117,11 +117,8 @@ def test_a_bad_shard_is_recorded_also_beside_a_step_that_is_not_sound() -> None:
 def test_fp16_overflow_is_normal_up_to_40_times_in_a_row() -> None:
     checks = health(fp16=True)
     overflow = result([1.0, 1.0], norm=float("inf"), skipped=True)
-    for _ in range(MOST_OVERFLOWS):
-        assert judged(checks, 1, [batch(1)], overflow)
-    assert judged(checks, 1, [batch(1)], result([1.0, 1.0]))
-    for _ in range(MOST_OVERFLOWS):
-        assert judged(checks, 1, [batch(1)], overflow)
+    for of_step in [*[overflow] * MOST_OVERFLOWS, result([1.0, 1.0]), *[overflow] * MOST_OVERFLOWS]:
+        assert judged(checks, 1, [batch(1)], of_step)
     with pytest.raises(SharedError, match="fp16 overflow skipped 41 steps in a row"):
         judged(checks, 1, [batch(1)], overflow)
 
@@ -170,34 +167,18 @@ def test_equal_vectors_of_different_documents_are_said_once(capsys: pytest.Captu
 HELD_OUT = HeldOut(Numbers(UNEVEN), Echo(), seed=1, window=2, micro_batch=4)
 
 
-class SineLoss:
-    """An engine of one rank whose loss is a sum of sines over its micro-batch."""
-
-    terms = ("loss",)
-    world = World(0, 1, 0, 1)
-
-    def __init__(self) -> None:
-        self.evaluated = 0
-
-    def evaluate(self, batch: MicroBatch, source: int) -> torch.Tensor:
-        self.evaluated += 1
-        return torch.tensor([float(np.sin(batch.arrays["items"]).sum())])
-
-    def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
-        return values
-
-    def gather(self, value: Any) -> list[Any]:
-        return [value]
+def sine_loss(batch: MicroBatch, source: int) -> torch.Tensor:
+    return torch.tensor([float(np.sin(batch.arrays["items"]).sum())])
 
 
 def test_the_loss_is_the_mean_over_every_target_and_each_batch_is_progress() -> None:
-    beats: list[int] = []
-    engine = SineLoss()
-    losses = held_out_losses([HELD_OUT], engine, lambda: beats.append(1))  # type: ignore[arg-type]
+    engine: Any = OneRank()
+    engine.terms, engine.evaluate, beat = ("loss",), Mock(side_effect=sine_loss), Mock()
+    losses = held_out_losses([HELD_OUT], engine, beat)
     batches = list(HELD_OUT.micro_batches(0, 1))
-    expected = math.fsum(float(np.float32(np.sin(batch.arrays["items"]).sum())) for batch in batches)
+    expected = math.fsum(float(sine_loss(batch, 0)) for batch in batches)
     assert losses == {"loss": pytest.approx(expected / (sum(UNEVEN) * 3), rel=1e-12)}
-    assert len(beats) == engine.evaluated == len(batches)
+    assert beat.call_count == engine.evaluate.call_count == len(batches)
 
 
 @pytest.mark.parametrize(("warmup_steps", "said"), [(10, ""), (11, "warmup_steps=11 is more than steps=10: the lear")])
@@ -207,3 +188,93 @@ def test_a_warm_up_that_never_ends_is_said(capsys: pytest.CaptureFixture[str], w
     err = capsys.readouterr().err
     assert said in err
     assert bool(err) == bool(said) == (rate.at(9) < 1e-4)
+
+
+SECONDS = st.floats(0.001, 100)
+
+
+@dataclass
+class Ranks:
+    """The engine of rank 0 among several; `others` has the other ranks' seconds, `received` the messages' seconds."""
+
+    hosts: list[tuple[str, int]]
+    others: dict[int, tuple[float, float]] = field(default_factory=dict)
+    received: list[list[float]] = field(default_factory=list)
+    gradient_bytes = 4 * MESSAGE_BYTES
+    device = torch.device("cpu")
+
+    def __post_init__(self) -> None:
+        self.world = World(0, len(self.hosts), 0, 1)
+
+    def gather(self, value: object) -> list[tuple[str, int]]:
+        return self.hosts
+
+    def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
+        if values.shape == (len(self.received), 2):
+            return torch.tensor(self.received)
+        for rank, own in self.others.items():
+            values[:, rank] = torch.tensor(own)
+        return values
+
+
+def test_one_is_slow_that_is_slower_by_half_than_the_median_of_the_others_and_by_enough() -> None:
+    assert list(slow_ones([1.0, 1.0, 4.0, 1.0], 1.0)) == [(2, 4.0, 1.0)]
+    assert list(slow_ones([1.0, 1.0, 1.4, 1.0], 0.1)) == []
+    assert list(slow_ones([1.0, 1.0, 4.0, 1.0], 3.5)) == []
+    assert list(slow_ones([4.0, 1.0], 1.0)) == [(0, 4.0, 1.0)]
+    assert list(slow_ones([5.0, 5.0, 1.0, 1.0, 1.0], 1.0)) == [(0, 5.0, 1.0), (1, 5.0, 1.0)]
+
+
+@given(st.lists(SECONDS, min_size=2, max_size=9), st.floats(0, 10))
+def test_never_the_faster_half(times: list[float], least: float) -> None:
+    for number, own, others in slow_ones(times, least):
+        assert own == times[number] > 1.5 * others
+        assert sum(time < own for time in times) >= len(times) // 2
+
+
+@pytest.mark.parametrize("hosts", [2, 3, 4, 7])
+def test_a_host_that_sends_or_receives_slowly_is_the_one(hosts: int) -> None:
+    for slow in (0, 1):
+        received = [[0.1, 0.1] for _ in range(hosts)]
+        received[(slow + 1) % hosts][0] = received[slow - 1][1] = 5.0
+        assert message_of_each(received) == [5.0 if host == slow else 0.1 for host in range(hosts)]
+    if hosts > 2:  # of two, each sends what the other receives
+        received = [[0.1, 0.1] if host != 1 else [5.0, 5.0] for host in range(hosts)]
+        assert message_of_each(received) == [5.0 if host == 1 else 0.1 for host in range(hosts)]
+
+
+def test_a_slow_rank_is_named_once_until_it_is_no_longer_slow() -> None:
+    engine = Ranks([("node1", 0), ("node1", 1), ("node1", 2)], {1: (1.1, 0.0), 2: (6.0, 0.0)})
+    compared = Stragglers(engine)  # type: ignore[arg-type]
+    figures, lines = compared.compare(5, 6.0, 1.0, 0.0)
+    assert figures == {"ranks/forward_slowest": pytest.approx(6.0 / 1.1), "ranks/data_wait_longest": 0.0}
+    assert lines == []  # too short a period
+    _, lines = compared.compare(5, 6.0, 1.0, 0.0)
+    assert lines == ["rank 2 on node1 is slow: its forward passes take 12 s of 12 s, those of the others 2.1 s"]
+    assert compared.compare(10, 12.0, 1.0, 0.0)[1] == []
+    engine.others[2] = (1.0, 0.0)
+    assert compared.compare(10, 12.0, 1.0, 0.0)[1] == []
+    engine.others[2] = (9.0, 0.0)
+    assert len(compared.compare(10, 12.0, 1.0, 0.0)[1]) == 1
+
+
+def test_waiting_for_data_counts_by_its_share_of_the_time() -> None:
+    engine = Ranks([("node1", 0), ("node2", 1)], {1: (1.0, 3.0)})
+    _, lines = Stragglers(engine).compare(10, 20.0, 1.0, 0.01)  # type: ignore[arg-type]
+    assert lines == ["rank 1 on node2 is slow: it waits for data 3 s of 20 s, the others 0.01 s"]
+    engine.others[1] = (1.0, 0.9)
+    _, lines = Stragglers(engine).compare(10, 20.0, 1.0, 0.01)  # type: ignore[arg-type]
+    assert lines == []
+
+
+def test_slow_messages_count_by_what_a_step_would_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    received = [[0.01, 0.01], [0.01, 0.01], [0.01, 0.01], [0.01, 0.01]]
+    received[3][0] = received[1][1] = 0.2  # from host 2, whose first rank is 4
+    engine = Ranks([(f"node{rank // 2}", rank % 2) for rank in range(8)], received=received)
+    engine.others = dict.fromkeys(range(1, 8), (1.0, 0.0))
+    monkeypatch.setattr(stragglers.Ring, "measure", lambda ring: torch.zeros(4, 2, dtype=torch.float64))
+    # 5 steps of eight messages each: 0.19 s x 40 = 7.6 s, more than a twentieth of 20 s but not of 160 s
+    figures, lines = Stragglers(engine).compare(5, 20.0, 1.0, 0.0)  # type: ignore[arg-type]
+    assert figures["ranks/message_slowest"] == pytest.approx(20)
+    assert lines == ["rank 4 on node2 is slow: 262,144 bytes take 0.2 s from or to its host, and 0.01 s between others"]
+    assert Stragglers(engine).compare(5, 160.0, 1.0, 0.0)[1] == []  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -54,10 +55,12 @@ class TwinEngine:
         return [(value[0], local_rank) for local_rank in (0, 1)]
 
 
-def monitor(run: Path, rank: int = 0, start: int = 0, sources: tuple[str, ...] = ("",)) -> Monitor:
-    engine = TwinEngine(World(rank, 2, rank, 2), ["mlm"])
+def monitor(run: Path, rank: int = 0, start: int = 0, sources: tuple[str, ...] = ("",), of: Any = None) -> Monitor:
+    """The monitor of a recipe, without one of a run of 10 steps."""
+    engine: Any = TwinEngine(World(rank, 2, rank, 2), ["softmax" if of else "mlm"])
     method = SimpleNamespace(remarks=lambda losses: {} if losses.get("mlm") else {"mlm": "mlm is 0: look"})
-    return Monitor(SimpleNamespace(run=run, steps=10, method=method, wandb=None, compile=False), engine, sources, start)  # type: ignore[arg-type]
+    plain: Any = SimpleNamespace(run=run, steps=10, method=method, wandb=None, compile=False)
+    return Monitor(of or plain, engine, sources, start)
 
 
 def batch(source: int = 0, targets: int = 4, tokens: int = 100) -> LaneBatch:
@@ -128,11 +131,15 @@ def test_a_compiled_step_is_not_run_without_the_compiler_to_count_it(tmp_path: P
     assert reports.flops_per_token == 3 * 2 * 10 * 10 * 10 / 100
 
 
-def test_a_term_that_vanishes_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with closing(monitor(tmp_path)) as own:
-        for step, loss in enumerate((1.0, 0.0, 0.0, 2.0, 0.0), 1):
-            one_step(own, step, loss)
-    assert capsys.readouterr().err.splitlines() == ["step 2: mlm is 0: look", "step 5: mlm is 0: look"]
+def test_a_term_that_vanishes_is_said_once_by_rank_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rank, said in ((1, []), (0, ["step 2: mlm is 0: look", "step 5: mlm is 0: look"])):
+        assert [*tmp_path.iterdir()] == []
+        with closing(monitor(tmp_path, rank)) as own:
+            for step, loss in enumerate((1.0, 0.0, 0.0, 2.0, 0.0), 1):
+                one_step(own, step, loss)
+        printed = capsys.readouterr()
+        assert printed.err.splitlines() == said
+        assert bool(printed.out) == bool(said)
 
 
 def test_the_mean_is_over_targets_and_each_source_has_its_own(
@@ -188,11 +195,9 @@ def test_what_follows_a_checkpoint_is_reported_once(tmp_path: Path, capsys: pyte
 
 def test_events_of_a_report_that_was_cut_short_are_completed(tmp_path: Path) -> None:
     for figures in ({"rank": 3.0}, {"rank": 3.0, "norm": 2.0}):
-        m = monitor(tmp_path)
-        m.probed(0, figures)
-        m.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"scalars": 0}).Reload()
-    assert [[event.step for event in events.Scalars(f"probe/{name}")] for name in ("rank", "norm")] == [[0], [0]]
+        with closing(monitor(tmp_path)) as m:
+            m.probed(0, figures)
+    assert (scalars(tmp_path, "probe/rank"), scalars(tmp_path, "probe/norm")) == ({0: 3.0}, {0: 2.0})
 
 
 def test_slow_ranks_are_figures_and_lines(
@@ -209,22 +214,6 @@ def test_slow_ranks_are_figures_and_lines(
     assert m.stragglers.compare.call_args.args == (1, 5.0, 2.0, 1.0)  # steps, seconds, forward, waited
     assert scalars(tmp_path, "ranks/forward_slowest") == {1: 3.0}
     assert capsys.readouterr().err == "step 1: rank 1 on node2 is slow\n"
-
-
-def test_another_rank_is_silent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    m = monitor(tmp_path, rank=1)
-    one_step(m, 1, 2.5)
-    m.close()
-    assert capsys.readouterr().out == ""
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_resumed_run_shows_its_steps_once(tmp_path: Path) -> None:
-    for start, losses in ((0, (1.0, 2.0, 3.0)), (2, (30.0,))):  # resumed from a checkpoint before step 3
-        with closing(monitor(tmp_path, start=start)) as m:
-            for step, loss in enumerate(losses, start + 1):
-                one_step(m, step, loss)
-    assert scalars(tmp_path, "loss/mlm") == {1: 1.0, 2: 2.0, 3: 30.0}
 
 
 def test_a_full_disk_ends_the_events_and_not_the_run(
@@ -271,9 +260,8 @@ def test_untimed_work_is_not_in_the_rates_and_waiting_for_data_is_a_share(
     assert scalars(tmp_path, "data_wait_share") == {1: 0.75, 2: 0.0}
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (61, "1:01"), (3661.4, "1:01:01")])
-def test_duration(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+def test_duration() -> None:
+    assert [duration(seconds) for seconds in (0, 61, 3661.4)] == ["0:00", "1:01", "1:01:01"]
 
 
 needs_wandb = pytest.mark.skipif(find_spec("wandb") is None, reason="no wandb: pip install 'deepsiam[wandb]'")
@@ -283,14 +271,6 @@ def recipe(run: Path, **changes: object) -> FinetuneRecipe:
     return build(FinetuneRecipe, toy.finetune_values(run, Path("c"), init_from="p", **changes), "test")
 
 
-def monitor_of(of: FinetuneRecipe, start: int, rank: int = 0) -> Monitor:
-    of.run.mkdir(exist_ok=True)
-    device = torch.device("cpu")
-    engine = SimpleNamespace(world=World(rank, 1, rank, 1), terms=["softmax"], device=device)
-    engine.forward_clock = DeviceClock(device)
-    return Monitor(of, engine, ("",), start)  # type: ignore[arg-type]
-
-
 @needs_wandb
 def test_an_offline_run_is_kept_in_its_folder_and_resumed_under_its_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -298,36 +278,33 @@ def test_an_offline_run_is_kept_in_its_folder_and_resumed_under_its_id(
     monkeypatch.setenv("WANDB_MODE", "offline")
     ids = set()
     for start, value in ((0, 0.0625), (5, 0.125)):
-        with closing(monitor_of(recipe(tmp_path / "run", wandb="siamese"), start)) as own:
+        with closing(monitor(tmp_path, start=start, of=recipe(tmp_path, wandb="siamese"))) as own:
             own.probed(start + 1, {"ndcg@10": value})
-        ids.add((tmp_path / "run" / WANDB_ID).read_text())
+        ids.add((tmp_path / WANDB_ID).read_text())
     assert len(ids) == 1
-    kept = [file.read_bytes() for file in sorted((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))]
+    kept = [file.read_bytes() for file in sorted((tmp_path / "wandb").glob("offline-run-*/*.wandb"))]
     assert len(kept) == 2
     for content, value in zip(kept, (b"0.0625", b"0.125"), strict=True):
         for part in (*(each.encode() for each in ids), b"siamese", b"probe/ndcg@10", value):
             assert part in content
-    assert toy.scalars(tmp_path / "run", "probe/ndcg@10") == {1: 0.0625, 6: 0.125}  # TensorBoard has them, too
+    assert scalars(tmp_path, "probe/ndcg@10") == {1: 0.0625, 6: 0.125}  # TensorBoard has them, too
 
 
 @needs_wandb
 def test_other_ranks_and_recipes_without_the_key_start_nothing(tmp_path: Path) -> None:
     for rank, changes in ((1, {"wandb": "siamese"}), (0, {})):
-        with closing(monitor_of(recipe(tmp_path / "run", **changes), 0, rank)) as own:
+        with closing(monitor(tmp_path, rank, of=recipe(tmp_path, **changes))) as own:
             assert own.wandb is None
-    assert not (tmp_path / "run" / "wandb").exists()
+    assert not (tmp_path / "wandb").exists()
 
 
 @needs_wandb
 def test_where_it_cannot_start_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import wandb
 
-    def fails(**_: object) -> None:
-        raise wandb.errors.CommError("no network")
-
-    monkeypatch.setattr(wandb, "init", fails)
+    monkeypatch.setattr(wandb, "init", Mock(side_effect=wandb.errors.CommError("no network")))
     with pytest.raises(InputError, match="wandb: no network; with WANDB_MODE=offline"):
-        monitor_of(recipe(tmp_path / "run", wandb="siamese"), 0)
+        monitor(tmp_path, of=recipe(tmp_path, wandb="siamese"))
 
 
 def test_the_key_is_no_part_of_a_recipe_that_does_not_use_it(tmp_path: Path) -> None:
@@ -337,27 +314,23 @@ def test_the_key_is_no_part_of_a_recipe_that_does_not_use_it(tmp_path: Path) -> 
         recipe(tmp_path, wandb="")
 
 
-def write(folder: Path, steps: range, value: float) -> None:
-    """Write a loss of every step as a process would that begins at the first of them."""
-    with open_events(folder, steps.start) as events:
-        for step in steps:
-            events.add_scalar("loss", value, step)
-
-
 @pytest.mark.parametrize("seconds", [-3600, 0, 3600])
 def test_a_resumed_run_is_read_after_the_first_whatever_the_clock_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
 ) -> None:
     """The clock goes back before the second start, stands still, or goes on."""
+
+    def write(steps: range, value: float) -> None:
+        with open_events(tmp_path, steps.start) as events:
+            for step in steps:
+                events.add_scalar("loss", value, step)
+
     began = time.time()
     monkeypatch.setattr(event_file_writer.time, "time", lambda: began)
-    write(tmp_path, range(1, 9), 1.0)
+    write(range(1, 9), 1.0)
     monkeypatch.setattr(event_file_writer.time, "time", lambda: began + seconds)
     for start in (5, 7):
-        write(tmp_path, range(start, 11), float(start))
+        write(range(start, 11), float(start))
     read = EventAccumulator(str(tmp_path), size_guidance={"scalars": 0}).Reload().Scalars("loss")
-    assert [(event.step, event.value) for event in read] == [
-        *((step, 1.0) for step in range(1, 5)),
-        *((step, 5.0) for step in range(5, 7)),
-        *((step, 7.0) for step in range(7, 11)),
-    ]
+    assert [event.step for event in read] == [*range(1, 11)]
+    assert [event.value for event in read] == [1.0] * 4 + [5.0] * 2 + [7.0] * 4

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from deepsiam.trainer.training.run import stop
 from deepsiam.trainer.training.run.stop import HUNG, Stop
 from deepsiam.trainer.training.run.watchdog import Watchdog
 from tests import toy
 from tests.killed import wait_until_ended
-from tests.ports import free_port
 from tests.toy import ROOT
 
 
@@ -30,15 +30,15 @@ def test_the_first_signal_is_a_request_and_the_previous_handlers_are_restored(nu
     assert signal.getsignal(number) is previous
 
 
-def test_a_second_request_ends_the_process_at_once() -> None:
-    program = (
-        "import os, signal, time\nfrom trainer.training.run import stop\nstop.SAME_REQUEST = 0.1\n"
-        "with stop.Stop():\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(0.3)\n    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "print('still running')"
-    )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "")
+def test_a_second_request_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(stop, "exit_with_workers", ended.append)
+    monkeypatch.setattr(stop, "SAME_REQUEST", -1.0)
+    with Stop():
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert ended == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert ended == [128 + signal.SIGTERM]
 
 
 def test_the_stop_file_is_removed_once_its_request_is_met(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,28 +82,12 @@ def test_with_progress_the_process_goes_on() -> None:
 
 @pytest.mark.slow
 def test_a_rank_may_work_alone_and_one_that_hangs_is_found_before_the_collective_ends(tmp_path: Path) -> None:
-    environment = {**toy.environment(), "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_SIZE": "2"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.trainer.training.run.alone", str(tmp_path / "timed out")],
-            cwd=toy.ROOT,
-            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        output, errors = ranks[1].communicate(timeout=300)
-    finally:
-        ranks[0].kill()  # it hangs
-    ranks[0].communicate()
-    assert output.splitlines() == ["short: Timed out waiting 1000ms", "long: 2.0"], errors
-    assert ranks[1].returncode == HUNG
-    assert "rank 1: no step for 1 s (faults.hang_seconds); its stacks:" in errors
-    assert "in hang" in errors
-    assert "Timed out" not in errors
+    ended = toy.launch(2, "tests.trainer.training.run.alone", tmp_path / "timed out")
+    assert ended.returncode == HUNG
+    assert "rank 1: no step for 1 s (faults.hang_seconds); its stacks:" in ended.stderr
+    assert "in hang" in ended.stderr
+    assert "Timed out" not in ended.stderr
+    assert ended.stdout.splitlines() == ["short: Timed out waiting 1000ms", "long: 2.0"]
 
 
 SAYS = """
