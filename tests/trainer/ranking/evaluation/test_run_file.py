@@ -1,5 +1,6 @@
 """TREC run files: a written file is read back in the same order; errors in a file are reported with their line."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +20,6 @@ def task(opened: Collection) -> Task:
     return Task.of(opened, "test")
 
 
-def lines_of(task: Task, ranked: list[list[str]]) -> list[str]:
-    return [
-        f"{query} Q0 {document} {rank} {10 - rank} tag"
-        for query, documents in zip(task.qrels, ranked, strict=False)
-        for rank, document in enumerate(documents, 1)
-    ]
-
-
 def test_what_is_written_is_read_back_to_the_last_bit(task: Task, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     ranked = Bm25Ranker(task.collection).system(task).rank(30)
@@ -34,9 +27,16 @@ def test_what_is_written_is_read_back_to_the_last_bit(task: Task, tmp_path: Path
     ranked[1] = Ranked(np.arange(5), np.full(5, 1 / 3, np.float32))  # equal scores are in the pool's order
     ranked[2] = ranked_as([])
     path = tmp_path / "bm25.trec"
-    run_file.write(path, zip(task.qrels, ranked, strict=True), task.name, "bm25")
+    run_file.write(path, zip(task.qrels, ranked, strict=True), task.name, "my own model")
     first = path.read_text().splitlines()[0].split()
-    assert first == [next(iter(task.qrels)), "Q0", task.collection.corpus.ids[task.pool[0]], "1", first[4], "bm25"]
+    assert first == [
+        next(iter(task.qrels)),
+        "Q0",
+        task.collection.corpus.ids[task.pool[0]],
+        "1",
+        first[4],
+        "my_own_model",
+    ]
     read = run_file.read(path, task)
     assert positions(read.ranked) == positions(ranked)
     for back, row in zip(read.ranked, ranked, strict=True):
@@ -47,49 +47,28 @@ def test_what_is_written_is_read_back_to_the_last_bit(task: Task, tmp_path: Path
 
 
 def test_documents_rank_by_score_whatever_their_lines_and_ranks_say(task: Task, tmp_path: Path) -> None:
-    query, names = next(iter(task.qrels)), task.collection.corpus.ids
-    some = [names[task.pool[i]] for i in (4, 9, 2)]
-    path = tmp_path / "r.trec"
-    rows = zip(some, range(3), ("1", "2.5e0", "1"), strict=True)
-    lines = (f"{query}\tQ0 {document} {rank} \t{score}  my model 7\r\n" for document, rank, score in rows)
-    path.write_text("".join(lines))  # fields after the tag are not read, as by trec_eval
-    assert positions(run_file.read(path, task).ranked)[0] == [9, 2, 4]
+    """As by trec_eval; BEIR's writer has rank 0 on every line."""
+    query, names, path = next(iter(task.qrels)), task.collection.corpus.ids, tmp_path / "r.trec"
+    for ranks in ("0 0 0", "3 2 1", "first x -"):
+        rows = zip((4, 9, 2), ranks.split(), ("1", "2.5e0", "1"), strict=True)
+        lines = [f"{query}\tQ0 {names[task.pool[i]]} {rank} \t{score}  my model 7" for i, rank, score in rows]
+        path.write_bytes(("\ufeff" + "\r\n\r\n".join(lines) + "\r\n \r\n\r\n").encode())
+        assert positions(run_file.read(path, task).ranked)[0] == [9, 2, 4]
 
 
-def test_queries_and_documents_of_other_splits_are_left_out_and_counted(toy_collection: Path, tmp_path: Path) -> None:
-    opened = Collection.open(toy_collection)
-    task = Task.of(opened, "test")
-    task = Task(task.collection, task.queries, task.pool[:50], task.qrels)
-    query, outside = next(iter(task.qrels)), opened.corpus.ids[task.collection.pool("test")[0]]
-    outside = next(n for n in opened.corpus.ids if opened.corpus.ids.number(n) not in task.pool)
-    path = tmp_path / "r.trec"
-    path.write_text(f"{query} Q0 {outside} 1 3 x\nq0 Q0 {outside} 1 3 x\nq1 Q0 {outside} 1 3 x\n")
-    assert run_file.read(path, task).remarks == [
-        f"{path}: 20 judged queries are not in it, and count 0",
-        f"{path}: 2 of its queries are not judged, and left out",
-        f"{path}: 1 of its lines are of documents that are not in the pool, and left out",
-    ]
-
-
-@pytest.mark.parametrize("ranks", ["0 0 0", "1 1 1", "3 2 1", "first x -"])
-def test_the_column_of_ranks_is_not_read(task: Task, tmp_path: Path, ranks: str) -> None:
-    """BEIR's writer has rank 0 on every line; trec_eval ranks by the scores."""
-    query, names = next(iter(task.qrels)), task.collection.corpus.ids
-    rows = zip((4, 9, 2), ranks.split(), (1.5, 2.5, 0.5), strict=True)
-    lines = [f"{query} Q0 {names[task.pool[i]]} {rank} {score} beir" for i, rank, score in rows]
-    path = tmp_path / "r.trec"
-    path.write_bytes(("\ufeff" + "\r\n\r\n".join(lines) + "\r\n \r\n\r\n").encode())
-    assert positions(run_file.read(path, task).ranked)[0] == [9, 4, 2]
-
-
-def test_what_the_collection_lacks_is_left_out_and_counted(task: Task, tmp_path: Path) -> None:
-    query, path = next(iter(task.qrels)), tmp_path / "r.trec"
-    path.write_text(f"{query} Q0 d9999 1 3 x\nnobody Q0 d1 1 3 x\n{query} Q0 d1 2 2 x\n")
+def test_what_the_task_or_the_collection_lacks_is_left_out_and_counted(task: Task, tmp_path: Path) -> None:
+    (query, *_), path = task.qrels, tmp_path / "r.trec"
+    task = replace(task, pool=[1, *(i for i in task.pool[:50] if i != 1)])
+    outside = next(name for name in task.collection.corpus.ids if name[1:] not in map(str, task.pool))
+    path.write_text(
+        f"{query} Q0 d9999 1 3 x\nnobody Q0 d1 1 3 x\n{query} Q0 d1 2 2 x\nq0 Q0 d1 1 3 x\n{query} Q0 {outside} 3 1 x\n"
+    )
     read = run_file.read(path, task)
-    assert positions(read.ranked)[0] == [task.pool.index(1)]
-    assert read.remarks[1:] == [
-        f"{path}: 1 of its queries are not judged, and left out",
-        f"{path}: 1 of its lines are of documents that are not in the pool, and left out",
+    assert positions(read.ranked)[0] == [0]
+    assert read.remarks == [
+        f"{path}: 19 judged queries are not in it, and count 0",
+        f"{path}: 2 of its queries are not judged, and left out",  # q0 is of another split
+        f"{path}: 2 of its lines are of documents that are not in the pool, and left out",
         f"{path}:1: the collection has no document 'd9999' (the first that it lacks)",
     ]
     path.write_text(f"nobody Q0 d1 1 3 x\n{query} Q0 d9999 1 3 x\n")
@@ -106,10 +85,7 @@ BAD = "is not a number that fp32 can hold"
     ("content", "message"),
     [
         (BEFORE + "QUERY Q0 d3 1 0.5", f"r.trec:4: {FIVE}"),
-        (
-            BEFORE + "QUERY Q0\xc2\xa0d3 2 1 x",
-            f"r.trec:4: {FIVE}",
-        ),
+        (BEFORE + "QUERY Q0\xc2\xa0d3 2 1 x", f"r.trec:4: {FIVE}"),
         (BEFORE + "QUERY Q0 d2 2 0.5 x", "r.trec:4: document 'd2' of query 'QUERY' is on an earlier line, too"),
         (BEFORE + "nobody Q0 d1 2 2 x", "r.trec:4: document 'd1' of query 'nobody' is on an earlier line, too"),
         (BEFORE + "QUERY Q0 d9999 2 2 x", "r.trec:4: document 'd9999' of query 'QUERY' is on an earlier line, too"),
@@ -139,10 +115,3 @@ def test_ids_that_the_format_cannot_write_are_refused(task: Task, tmp_path: Path
         with pytest.raises(InputError, match="run files cannot have ids with spaces in them or around them"):
             run_file.write(tmp_path / "r.trec", [("q", ranked)], lambda _, name=name: name, "bm25")
     assert not list(tmp_path.iterdir())
-
-
-def test_spaces_in_the_name_of_a_system_become_underscores(task: Task, tmp_path: Path) -> None:
-    ranked = Bm25Ranker(task.collection).system(task).rank(3)
-    run_file.write(tmp_path / "r.trec", zip(task.qrels, ranked, strict=True), task.name, "my own model")
-    assert {line.split()[5] for line in (tmp_path / "r.trec").read_text().splitlines()} == {"my_own_model"}
-    assert positions(run_file.read(tmp_path / "r.trec", task).ranked) == positions(ranked)

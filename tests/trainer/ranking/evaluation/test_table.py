@@ -1,5 +1,6 @@
 """The table of trainer.evaluate: its headings, and the conditions below it."""
 
+from itertools import combinations
 from typing import Any
 
 from deepsiam.trainer.ranking.evaluation.results_file import (
@@ -14,11 +15,11 @@ from deepsiam.trainer.ranking.evaluation.significance import SystemPair
 from deepsiam.trainer.ranking.evaluation.table import compared, table
 
 METRICS = dict.fromkeys(("mrr@10", "ndcg@10", "recall@100", "r@1", "r@2", "r@5", "mrr", "map"), 0.5)
+SAME: dict[str, Any] = {"metric": "mrr@10", "difference": 0, "interval": [0, 0], "p_value": 1, "p_value_holm": 1}
 
 
 def results_of(systems: dict[str, list[SystemStage]], **about: Any) -> Results:
     """Results of systems with these stages; every two of them differ by nothing."""
-    names = [*systems]
     return Results(
         version=1,
         systems={
@@ -26,11 +27,7 @@ def results_of(systems: dict[str, list[SystemStage]], **about: Any) -> Results:
             for name, stages in systems.items()
         },
         about=About(**{"collection": "c", "split": "test", "queries": 1, "corpus": 1, **about}),
-        pairs=[
-            SystemPair(systems=[a, b], metric="mrr@10", difference=0, interval=[0, 0], p_value=1, p_value_holm=1)
-            for i, a in enumerate(names)
-            for b in names[i + 1 :]
-        ],
+        pairs=[SystemPair(systems=[*pair], **SAME) for pair in combinations(systems, 2)],
     )
 
 
@@ -44,24 +41,16 @@ BM25 = SystemStage(stage="bm25", model="bm25", seconds=1.0)
 
 
 def test_the_table_shows_how_much_of_a_text_each_system_reads() -> None:
+    read = "encoders read the first tokens of queries/documents: "
     lines = list(table(results_of({"a": [model("x")], "b": [model("y", 8, 32)], "c": [model("z")]})))
-    assert lines[-1] == "encoders read the first tokens of queries/documents: 8/16 (a and c), 8/32 (b)"
+    assert lines[-1] == f"{read}8/16 (a and c), 8/32 (b)"
     assert not any("tokens" in line for line in table(results_of({"bm25": [BM25]})))
-
-
-def test_the_table_tells_the_end_of_a_text_from_its_start() -> None:
-    assert list(table(results_of({"a": [model("x", kept_of_query="end")]})))[-1] == (
-        "encoders read the first tokens of queries/documents: last 8/16 (a)"
-    )
-
-
-def test_a_model_that_only_re_ranks_has_its_path_for_a_name() -> None:
+    assert list(table(results_of({"a": [model("x", kept_of_query="end")]})))[-1] == f"{read}last 8/16 (a)"
+    # a model that only re-ranks has its path for a name
     again = [BM25, model("runs/m", stage="> 9 runs/m", depth=9, seconds=2.0)]
     lines = list(table(results_of({"a": again, "b": [model("x", 4, 4)]})))
     assert "a: BM25 1.0 s > 9 runs/m 2.0 s" in lines
-    assert lines[-2] == (
-        "encoders read the first tokens of queries/documents: 8/16 (runs/m), 4/4 (b), BM25 reads all of them"
-    )
+    assert lines[-2] == f"{read}8/16 (runs/m), 4/4 (b), BM25 reads all of them"
     assert lines[-1].startswith("BM25: Lucene")
 
 

@@ -29,15 +29,13 @@ DOCUMENTS, QUERIES = 1000, 200
 @pytest.fixture
 def collection(tmp_path: Path, toy_collection: Path) -> Collection:
     """One text for all documents; each query has one relevant document, and the pool lists those first."""
-    folder = tmp_path / "collection"
-    (folder / "qrels").mkdir(parents=True)
+    folder = toy.write_beir(
+        tmp_path / "collection",
+        {f"d{i}": "the same text" for i in range(DOCUMENTS)},
+        {f"q{i}": "same" for i in range(QUERIES)},
+        test="".join(f"q{i}\td{i}\t1\n" for i in range(QUERIES)),
+    )
     (folder / "pools").mkdir()
-    corpus = [json.dumps({"_id": f"d{i}", "text": "the same text"}) for i in range(DOCUMENTS)]
-    queries = [json.dumps({"_id": f"q{i}", "text": "same"}) for i in range(QUERIES)]
-    (folder / "corpus.jsonl").write_text("\n".join(corpus))
-    (folder / "queries.jsonl").write_text("\n".join(queries))
-    judged = [f"q{i}\td{i}\t1" for i in range(QUERIES)]
-    (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judged]))
     (folder / "pools" / "test.txt").write_text("\n".join(f"d{i}" for i in range(DOCUMENTS)))
     return built(folder, toy_collection)
 
@@ -56,17 +54,14 @@ def expect_chance(means: dict[str, float]) -> None:
     assert means["mrr@10"] == pytest.approx(sum(reciprocal) / DOCUMENTS, abs=3 * spread)
 
 
-def test_equal_embeddings_rank_by_chance(collection: Collection) -> None:
+def test_equal_scores_rank_by_chance(collection: Collection) -> None:
     task = Task.of(collection, "test")
     queries, documents = (np.ones((len(rows), 4), np.float32) for rows in (task.queries, task.pool))
     expect_chance(task.measure(search(queries, documents, DEPTH).each()).means)
-
-
-def test_equal_scores_of_bm25_rank_by_chance(collection: Collection) -> None:
     expect_chance(evaluate_split(Bm25Ranker(collection), "test").means)
 
 
-def test_the_order_is_the_same_for_every_system_and_whatever_the_pool_file_lists_first(
+def test_the_order_is_the_same_whatever_the_pool_file_lists_first_and_no_pool_is_empty(
     collection: Collection, toy_collection: Path
 ) -> None:
     pool = Task.of(collection, "test").pool
@@ -74,6 +69,9 @@ def test_the_order_is_the_same_for_every_system_and_whatever_the_pool_file_lists
     file.write_text("\n".join(reversed(file.read_text().split())))
     assert Task.of(built(collection.directory, toy_collection), "test").pool == pool
     assert sorted(pool) == list(range(DOCUMENTS))
+    file.write_text("\n")
+    with pytest.raises(InputError, match="the pool of split test is empty"):
+        Task.of(built(collection.directory, toy_collection), "test")
 
 
 @pytest.fixture
@@ -126,12 +124,6 @@ def test_no_system_ranks_the_query_itself(arguments: Collection, toy_collection:
     assert evaluate_split(Bm25Ranker(arguments), "test").values["mrr@10"].tolist() == [1, 1, 1, 1]
     # the document that the corpus lacks is relevant, and never found
     assert evaluate_split(Bm25Ranker(arguments), "test").values["recall@100"].tolist() == [1, 1 / 2, 1, 1]
-
-
-def test_an_empty_pool_is_refused(collection: Collection, toy_collection: Path) -> None:
-    (collection.directory / "pools" / "test.txt").write_text("\n")
-    with pytest.raises(InputError, match="the pool of split test is empty"):
-        Task.of(built(collection.directory, toy_collection), "test")
 
 
 def test_a_weight_is_not_chosen_on_a_split_without_a_relevant_document(arguments: Collection) -> None:

@@ -15,13 +15,7 @@ from deepsiam.trainer.ranking.indexes.dense import DenseIndex
 from deepsiam.trainer.ranking.indexes.registry import open_index
 from deepsiam.trainer.ranking.indexes.small_vectors import CODES, IndexCodes, bits_of, bytes_of, nearest_bits, ranges_of
 from tests.trainer.ranking.indexes.conftest import Kinds
-from tests.trainer.ranking.indexes.five_blocks import (
-    build,
-    expect_ties_in_order,
-    queries,
-    small_blocks,
-    tree,
-)
+from tests.trainer.ranking.indexes.five_blocks import build, expect_ties_in_order, queries, small_blocks, tree
 from tests.trainer.ranking.retrieval.fakes import assert_same
 
 ALL = pytest.mark.parametrize("dtype", CODES)

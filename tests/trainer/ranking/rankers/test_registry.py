@@ -36,7 +36,9 @@ def euclidean(opened: Collection, tmp_path: Path) -> Iterator[ModelRanker]:
         yield ranker_of(loaded, opened)
 
 
-def test_a_kind_of_ranker_is_a_file_and_a_line(euclidean: ModelRanker, opened: Collection) -> None:
+def test_a_kind_of_ranker_is_a_file_and_a_line(
+    euclidean: ModelRanker, opened: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = Task.of(opened, "test")
     embedded = registry.RANKERS["dense"](euclidean.loaded, opened).system(task)
     queries, documents = (vectors.astype(np.float64) for vectors in (embedded.queries, embedded.documents))  # type: ignore[attr-defined]
@@ -51,27 +53,20 @@ def test_a_kind_of_ranker_is_a_file_and_a_line(euclidean: ModelRanker, opened: C
     found = euclidean.system(texts).rank(30)
     mined = mine(texts, Relevant.of_groups(opened, opened.groups("train")), found, None)
     assert sum(len(negatives.documents) for negatives in mined.negatives.values()) > 100
-
-
-def test_a_kind_of_ranker_is_evaluated_and_fused(
-    euclidean: ModelRanker, opened: Collection, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setitem(registry.RANKERS._values, "dense", type(euclidean))
-    run = str(euclidean.loaded.checkpoint.parents[1])
-    systems = Systems.open(opened, read_systems([f"one={run}", "both=fuse(bm25, one)"]))
-    found = compare(systems, "test").systems
-    assert found["one"].metrics["mrr@10"] == pytest.approx(evaluate_split(euclidean, "test").means["mrr@10"])
-    assert found["both"].metrics["mrr@10"] > 0
+    systems = Systems.open(
+        opened, read_systems([f"one={euclidean.loaded.checkpoint.parents[1]}", "both=fuse(bm25, one)"])
+    )
+    compared = compare(systems, "test").systems
+    assert compared["one"].metrics["mrr@10"] == pytest.approx(evaluate_split(euclidean, "test").means["mrr@10"])
+    assert compared["both"].metrics["mrr@10"] > 0
 
 
-def test_a_ranker_that_only_reranks_does_not_search(opened: Collection) -> None:
+def test_models_that_do_not_search_are_refused(opened: Collection, shards: Path, tmp_path: Path) -> None:
     ranker = ranker_of(overlap_run(opened), opened)
     assert not ranker.searches
     with pytest.raises(InputError, match="run/step: a overlap cannot search: it re-ranks what another system found"):
         ranker.system(Texts(opened, [0], [0]))
-
-
-def test_models_of_other_texts_are_refused(opened: Collection, shards: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "mlm", shards / "tokenizer.json", name="mlm", max_tokens=32)
     with pytest.raises(InputError, match="a mlm pre-training run, which was not trained to compare texts: fine-tune"):
         open_ranker(run, opened)
