@@ -29,34 +29,7 @@ from tests import toy
 from tests.trainer.interop.test_cross_encoder import IDENTITY, PAIRS, edit, own_scores, write_folder
 from tests.trainer.runs import write_run
 
-METHOD: dict[str, Any] = {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 16}
-
-
-@pytest.fixture
-def run(toy_collection: Path, tmp_path: Path) -> Path:
-    return write_run(
-        tmp_path / "run",
-        toy_collection / "tokenizer.json",
-        similarity="cosine",
-        pooling="mean",
-        temperature=0.1,
-        **METHOD,
-    )
-
-
-@pytest.fixture
-def published(run: Path, tmp_path: Path) -> Path:
-    export_encoder(load_trained(run), tmp_path / "published")
-    return tmp_path / "published"
-
-
-def test_embeddings_are_those_of_the_run(run: Path, published: Path, toy_collection: Path) -> None:
-    task = Task.of(Collection.open(toy_collection), "test")
-    own, loaded = (ranker_of(model, task.collection).system(task) for model in (load_trained(run), load_any(published)))
-    assert isinstance(own, Embedded)
-    assert isinstance(loaded, Embedded)
-    np.testing.assert_allclose(loaded.queries, own.queries, atol=1e-6)
-    np.testing.assert_allclose(loaded.documents, own.documents, atol=1e-6)
+LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 
 
 def test_a_cross_thought_run_ranks_by_its_embeddings_without_fine_tuning(toy_collection: Path, tmp_path: Path) -> None:
@@ -77,58 +50,24 @@ def test_a_cross_thought_run_ranks_by_its_embeddings_without_fine_tuning(toy_col
         np.testing.assert_allclose(vectors, own.numpy(), atol=1e-5)
 
 
-def test_it_is_evaluated_beside_a_run(run: Path, published: Path, toy_collection: Path, tmp_path: Path) -> None:
+def test_a_folder_is_evaluated_beside_its_run(toy_collection: Path, tmp_path: Path) -> None:
+    method = {"name": "siamese", "similarity": "cosine", "pooling": "mean", "temperature": 0.1, **LENGTHS}
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **method)
+    published = tmp_path / "published"
+    export_encoder(load_trained(run), published)
     models = [f"--system=run={run}", f"--system=folder={published}"]
-    out = tmp_path / "results.json"
-    evaluate.main(["--collection", str(toy_collection), "--split", "test", "--out", str(out), *models])
-    results = json.loads(out.read_text())
-    systems = results["systems"]
+    systems = evaluated(toy_collection, tmp_path / "r.json", *models)["systems"]
     assert systems["folder"]["metrics"] == systems["run"]["metrics"]
     (stage,) = systems["folder"]["stages"]
     assert stage["checkpoint"] == str(published)
-    assert stage["max_tokens"] == {"query": 16, "document": 16}
-
-
-def test_without_a_length_the_trunk_says_how_much_is_read(published: Path) -> None:
+    assert stage["max_tokens"] == {"query": 8, "document": 16}
     (published / "sentence_bert_config.json").unlink()
-    (published / "deepsiam.json").unlink()
-    config = published / "tokenizer_config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "model_max_length": None}))
-    method: Any = load_any(published).method
-    assert (
-        method.max_query_tokens
-        == method.max_document_tokens
-        == load_any(published).model.trunk.config.max_position_embeddings
-    )
-
-
-@pytest.mark.parametrize("tokens", ["many", 2, [1], True, 16.5, float("nan")])
-@pytest.mark.parametrize(
-    ("file", "key"), [("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")]
-)
-def test_a_length_that_is_none_is_refused(published: Path, file: str, key: str, tokens: Any) -> None:
-    (published / "sentence_bert_config.json").unlink()
-    (published / file).write_text(json.dumps({key: tokens}))
-    with pytest.raises(InputError, match=f"{file}: {key} is .* not a number of tokens"):
-        load_any(published)
-
-
-@pytest.mark.parametrize("name", ["sentence_bert_config.json", "1_Pooling/config.json"])
-def test_a_file_of_another_kind_is_refused(published: Path, name: str) -> None:
-    (published / name).write_text("[]")
-    with pytest.raises(InputError, match="not its kind of JSON"):
-        load_any(published)
-
-
-def test_an_encoder_that_does_not_say_how_to_compare_is_refused(
-    published: Path, toy_collection: Path, tmp_path: Path, refused: Callable[..., str]
-) -> None:
-    (published / "modules.json").unlink()
-    given = [f"--collection={toy_collection}", "--split=test", f"--out={tmp_path / 'r.json'}"]
-    assert "an encoder without a pooling" in refused(evaluate.main, *given, f"--system=a={published}")
-
-
-LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
+    for file, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
+        for tokens in ("many", 2, [1], True, 16.5, float("nan")):
+            (published / file).write_text(json.dumps({key: tokens}))
+            with pytest.raises(InputError, match=f"{file}: {key} is .* not a number of tokens"):
+                load_any(published)
+        (published / file).unlink()
 
 
 @pytest.fixture
@@ -181,7 +120,7 @@ def test_a_teacher_gives_the_scores_of_sentence_transformers(
     assert np.ptp(theirs) > 0.01
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "modernbert"])
+@pytest.mark.parametrize("kind", ["roberta", "modernbert"])
 def test_a_fine_tuning_starts_with_its_scores(
     toy_collection: Path, tmp_path: Path, library: Any, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
@@ -196,15 +135,8 @@ def test_a_fine_tuning_starts_with_its_scores(
 
 
 def recipe(folder: Path, collection: Path, **method: Any) -> FinetuneRecipe:
-    values = {
-        "run": str(folder / "run"),
-        "init_from": str(folder),
-        "steps": 2,
-        "data": {"collection": str(collection), "lanes": 4},
-        "batch": {"size": 4, "micro": 4},
-        "optimizer": {"lr": 1e-3},
-        "method": {"name": "cross_encoder", "negatives_per_query": 1, **LENGTHS, **method},
-    }
+    method = {"name": "cross_encoder", "negatives_per_query": 1, **LENGTHS, **method}
+    values = toy.finetune_values(folder / "run", collection, init_from=str(folder), method=method)
     return build(FinetuneRecipe, values, "test")
 
 
@@ -216,6 +148,9 @@ def test_the_recipe_comes_first(toy_collection: Path, tmp_path: Path, capsys: py
     assert (method.hidden_activation, method.separators, method.max_pair_tokens) == ("tanh", 2, 30)
     job = finetuning.build(recipe(folder, toy_collection, name="siamese", negatives_per_query=0))
     assert job.model.heads == {}  # the encoder alone
+    classes = write_folder(tmp_path / "classes", toy_collection / "tokenizer.json", "bert", num_labels=2)
+    finetuning.build(recipe(classes, toy_collection))
+    assert "the encoder, and 2 of the 4 head weights" in capsys.readouterr().out  # what fits
 
 
 CLASSES = ("contradiction", "Neutral", "entailment")  # another order than the data's
@@ -247,25 +182,3 @@ def test_classes_are_predicted_by_their_names(
     edit(folder / "config.json", id2label={"0": "x", "1": "y", "2": "z"})
     line = refused(evaluate.main, *options, f"--system=ce={folder}")
     assert "folder/config.json: id2label: predicts x, y, z, " in line
-
-
-@pytest.mark.parametrize("command", ["mine", "evaluate"])
-def test_several_labels_are_no_score(
-    toy_collection: Path, tmp_path: Path, refused: Callable[..., str], command: str
-) -> None:
-    folder = write_folder(tmp_path / "folder", toy_collection / "tokenizer.json", "bert", num_labels=2)
-    main, options = {
-        "mine": (mine.main, ["--split=train", f"--score={folder}"]),
-        "evaluate": (evaluate.main, ["--split=test", f"--system=ce=bm25 > 9 {folder}"]),
-    }[command]
-    line = refused(main, f"--collection={toy_collection}", f"--out={tmp_path / 'out'}", *options)
-    assert "predicts classes and gives no score to rank by" in line
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_start_of_other_classes_keeps_what_fits(
-    toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = write_folder(tmp_path / "folder", toy_collection / "tokenizer.json", "bert", num_labels=2)
-    finetuning.build(recipe(folder, toy_collection))
-    assert "the encoder, and 2 of the 4 head weights" in capsys.readouterr().out

@@ -19,6 +19,7 @@ from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from deepsiam.trainer.ranking.retrieval import shared
+from deepsiam.trainer.ranking.retrieval.system import Texts
 from tests import toy
 from tests.trainer.ranking.indexes.conftest import Kinds
 from tests.trainer.ranking.indexes.five_blocks import (
@@ -26,6 +27,7 @@ from tests.trainer.ranking.indexes.five_blocks import (
     NAMES,
     build,
     build_named,
+    expect_ties_in_order,
     found,
     queries,
     search_shares,
@@ -47,7 +49,9 @@ STOPS = {  # after how many files
 
 
 @ALL
-def test_its_files_are_plain_arrays_and_json_and_the_same_every_time(kinds: Kinds, tmp_path: Path, kind: str) -> None:
+def test_its_files_are_plain_arrays_and_json_and_the_same_every_time(
+    kinds: Kinds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     folder = kinds.made[kind].folder
     expected = tree(folder.directory)
     build(kind, kinds.rankers[kind], tmp_path / "again")
@@ -59,9 +63,41 @@ def test_its_files_are_plain_arrays_and_json_and_the_same_every_time(kinds: Kind
             json.loads(content)
     assert set(folder.manifest["sha256"]) | {"manifest.json"} >= {n for n in expected if not n.startswith("centroids")}
     times = {path: path.stat().st_mtime_ns for path in folder.directory.rglob("*")}
+    monkeypatch.setattr(writer, "distinct", lambda *_: pytest.fail("the texts are read"))
     again = build(kind, kinds.rankers[kind], folder.directory)  # a complete one is only opened
     assert str(again) == str(kinds.made[kind])
     assert {path: path.stat().st_mtime_ns for path in folder.directory.rglob("*")} == times
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "tolerance"),
+    [
+        ("bm25", None, 0),
+        ("dense", "float32", 1e-5),
+        ("dense", "float16", 2e-3),
+        ("multi_vector", "float32", 1e-5),
+        ("multi_vector", "float16", 8 * 2.0**-11),  # of 8 vectors of length 1
+        ("sparse", "float32", 1e-5),
+        ("sparse", "float16", 1e-2),
+    ],
+)
+def test_search_is_the_ranking_of_evaluation(
+    kinds: Kinds, copies: Collection, tmp_path: Path, kind: str, dtype: str | None, tolerance: float
+) -> None:
+    ranker, numbers = kinds.rankers[kind], list(range(0, 120, 9))
+    index = KINDS[kind].build(ranker, tmp_path / "i", dtype=dtype)
+    system = ranker.system(Texts(copies, numbers, list(range(120))))
+    texts, expected = [copies.queries.text(i) for i in numbers], system.scores(slice(0, len(numbers)))
+    for k in (1, 7, 500):
+        for ranked, scores, row in zip(index.search_share(texts, k), expected, system.rank(k), strict=True):
+            assert len(set(ranked.documents.tolist())) == len(row.documents)
+            np.testing.assert_allclose(ranked.scores, scores[ranked.documents], atol=tolerance)
+            np.testing.assert_allclose(ranked.scores, row.scores, atol=tolerance)
+            expect_ties_in_order(ranked)
+            if dtype != "float16":
+                apart = np.abs(np.diff(row.scores, prepend=np.inf, append=-np.inf)) > tolerance
+                clear = apart[:-1] & apart[1:]  # no other score is within rounding error
+                np.testing.assert_array_equal(ranked.documents[clear], row.documents[clear])
 
 
 @WAYS

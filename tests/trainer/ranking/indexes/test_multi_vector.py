@@ -16,68 +16,17 @@ from deepsiam.trainer.ranking.indexes.multi_vector import MultiVectorIndex
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.search import Ranked, merged, packed
 from deepsiam.trainer.ranking.retrieval.shared import NOTHING
-from deepsiam.trainer.ranking.retrieval.system import Scored, Texts
+from deepsiam.trainer.ranking.retrieval.system import Texts
 from tests.trainer.ranking.indexes.conftest import Kinds
-from tests.trainer.ranking.indexes.five_blocks import build, queries, recall, small_blocks, tree
+from tests.trainer.ranking.indexes.five_blocks import build, queries, recall, tree
 from tests.trainer.ranking.retrieval.fakes import tokens_run
 
 QUERIES = list(range(0, 120, 9))
 
 
-@pytest.fixture(scope="module", params=["float16", "float32"])
-def index(request: pytest.FixtureRequest, kinds: Kinds, tmp_path_factory: pytest.TempPathFactory) -> MultiVectorIndex:
-    if request.param == "float16":
-        return kinds.made["multi_vector"]  # type: ignore[return-value]
-    folder, ranker = tmp_path_factory.mktemp("made") / "index", kinds.rankers["multi_vector"]
-    with small_blocks():
-        return build("multi_vector", ranker, folder, "float32")  # type: ignore[return-value]
-
-
-@pytest.fixture(scope="module")
-def evaluated(kinds: Kinds, copies: Collection) -> Scored:
-    """The queries and documents, as an evaluation encodes them."""
-    return kinds.rankers["multi_vector"].system(Texts(copies, QUERIES, list(range(120))))  # type: ignore[return-value]
-
-
-def test_what_is_stored_is_what_the_model_encodes(index: MultiVectorIndex, evaluated: Scored) -> None:
-    encoded = evaluated.documents
-    assert np.diff(index.bounds).tolist() == [20, 20, 20, 20, 10]
-    starts = np.concatenate([[0], index.ends[:-1]])
-    for document in (0, 19, 20, 119):
-        text = index.documents.rows[document]
-        stored = index.vectors[np.arange(starts[text], index.ends[text])]
-        assert stored.dtype == index.folder.manifest["dtype"]
-        exact = encoded.of(encoded.rows[document])
-        distances = np.linalg.norm(stored.astype(np.float64) - exact, axis=1)
-        assert (distances <= (2.0**-11 if stored.dtype == np.float16 else 1e-6)).all()
-
-
-def test_exact_search_is_the_ranking_of_evaluation(
-    index: MultiVectorIndex, evaluated: Scored, copies: Collection
-) -> None:
-    expected = evaluated.scores(slice(0, len(QUERIES)))
-    tolerance = 8 * 2.0**-11 if index.folder.manifest["dtype"] == "float16" else 1e-5  # for 8 vectors of length 1
-    for k in (1, 7, 500):
-        found = index.search_share(queries(copies)[:-1], k)
-        for ranked, scores, row in zip(found, expected, evaluated.rank(k), strict=True):
-            assert len(set(ranked.documents.tolist())) == min(k, 120)
-            np.testing.assert_allclose(ranked.scores, scores[ranked.documents], atol=tolerance)
-            np.testing.assert_allclose(ranked.scores, row.scores, atol=tolerance)
-            assert (np.diff(ranked.scores) <= 0).all()
-            if index.folder.manifest["dtype"] == "float32":
-                apart = np.abs(np.diff(row.scores, prepend=np.inf, append=-np.inf)) > 1e-5
-                clear = apart[:-1] & apart[1:]  # no other score is within rounding error
-                np.testing.assert_array_equal(ranked.documents[clear], row.documents[clear])
-
-
-def test_the_scores_of_one_query_are_those_among_many(index: MultiVectorIndex, copies: Collection) -> None:
-    many = index.search_share(queries(copies)[:-1], 10)
-    near = index.search_share(queries(copies)[:-1], 10, centroids.NAME)
-    for number in (0, 5):
-        for ranked, approximation in ((many[number], None), (near[number], centroids.NAME)):
-            (alone,) = index.search_share([queries(copies)[:-1][number]], 10, approximation)
-            np.testing.assert_array_equal(alone.documents, ranked.documents)
-            np.testing.assert_allclose(alone.scores, ranked.scores, rtol=1e-5)  # queries were encoded in another batch
+@pytest.fixture
+def index(kinds: Kinds) -> MultiVectorIndex:
+    return kinds.made["multi_vector"]  # type: ignore[return-value]
 
 
 def test_centroids_find_nearly_all_that_exact_search_does(

@@ -32,12 +32,6 @@ def test_best_is_the_stable_sort(scores: np.ndarray, k: int) -> None:
     np.testing.assert_array_equal(ranking.scores, np.take_along_axis(scores, expected, axis=1))
 
 
-@pytest.mark.parametrize("score", [np.nan, np.inf])
-def test_a_score_that_is_not_a_number_is_refused(score: float) -> None:
-    with pytest.raises(InputError, match="a score is not a number: the model's weights or the index are damaged"):
-        best(np.array([[1.0, score]], np.float32), 1)
-
-
 @given(
     hnp.arrays(np.float32, (5, 4), elements=st.integers(-2, 2)),
     hnp.arrays(np.float32, (40, 4), elements=st.integers(-2, 2)),
@@ -157,6 +151,9 @@ def test_vectors_beyond_fp32_are_refused(value: float) -> None:
     queries = np.full((2, 60), 2, np.float32)
     with pytest.raises(InputError, match="a score is not a number"):
         search(queries, corpus, 3, corpus_block=20)
+    if not np.isfinite(value):
+        with pytest.raises(InputError, match="a score is not a number: the model's weights or the index are damaged"):
+            best(np.array([[1.0, value]], np.float32), 1)
 
 
 class Corpus:

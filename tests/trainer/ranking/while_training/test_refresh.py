@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.relevant import Relevant
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.jobs.trace import digest, trace
 from deepsiam.trainer.ranking.indexes.sparse import TermWriter
 from deepsiam.trainer.ranking.indexes.writer import OneVector, Writer
@@ -80,6 +81,33 @@ def plain(saved: Path, opened: Collection, margin: float | str | None, **prompts
     return {query: sorted(of_query.documents.tolist()) for query, of_query in mined.negatives.items()}
 
 
+def recipe_values(collection: Path, run: Path) -> dict[str, Any]:
+    """A recipe that mines after four steps and after eight."""
+    method = {"name": "siamese", "negatives": "own", "hard_negatives": 2, **LENGTHS}
+    values = toy.finetune_values(run, collection, steps=STEPS, trunk=toy.TRUNK, checkpoint={"every": 3})
+    data = {"collection": str(collection), "lanes": 2, "window": 2, "workers": 1}
+    return {**values, "data": data, "method": method, "refresh": {"every": EVERY, "depth": 20}}
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ({"negatives": "micro_batch", "hard_negatives": 0}, "what is mined is drawn as hard negatives"),
+        ({"loss": "kl", "hard_negatives": 0}, "what is mined is drawn as hard negatives"),
+        (
+            {"name": "colbert"},
+            "refresh: a colbert cannot mine in the run: only models of one vector, .*; set refresh to",
+        ),
+    ],
+    ids=str,
+)
+def test_recipes_that_cannot_mine_are_refused(toy_collection: Path, method: dict[str, Any], words: str) -> None:
+    values = recipe_values(toy_collection, Path("run"))
+    values["method"] |= method
+    with pytest.raises(InputError, match=words):
+        finetuning.build(build_recipe(FinetuneRecipe, values, "recipe.yaml"))
+
+
 @pytest.mark.parametrize("margin", [None, 0.05, "0.1%"])
 def test_a_generation_is_a_plain_search_with_the_checkpoints_weights(
     saved: Path, opened: Collection, margin: float | str | None
@@ -133,6 +161,8 @@ def test_a_refresh_that_is_stopped_goes_on_and_makes_the_same(
     alone(saved, opened).make(STEP, saved, lambda: None)
     expected = arrays(final)
     shutil.rmtree(final)
+    for step in (STEP - 2, STEP - 1):  # as if left by earlier refreshes; no checkpoint needs them
+        (final.parent / f"step-{step:08d}").mkdir(parents=True)
     calls: list[str] = []
 
     def stops(module: object, name: str, after: int) -> None:
@@ -184,14 +214,6 @@ def test_other_weights_begin_anew(saved: Path, opened: Collection, toy_collectio
     assert {query: sorted(made.negatives(query).tolist()) for query in expected} == expected
 
 
-def test_generations_that_no_checkpoint_needs_are_removed(saved: Path, opened: Collection) -> None:
-    folder = saved.parents[1] / "negatives"
-    for step in (STEP - 2, STEP - 1):  # as if left by earlier refreshes
-        (folder / f"step-{step:08d}").mkdir(parents=True)
-    alone(saved, opened).make(STEP, saved, lambda: None)
-    assert [path.name for path in folder.iterdir()] == [f"step-{STEP:08d}"]
-
-
 def test_missing_and_damaged_negatives_are_refused(saved: Path, opened: Collection) -> None:
     generations = alone(saved, opened)
     refresh = Refresh(generations.config, {"": generations})
@@ -237,69 +259,27 @@ def test_a_trace_shows_the_negatives_that_the_run_mined(
         digests(2 * EVERY + 1, 2 * EVERY + 1, True)
 
 
-@pytest.mark.parametrize("changes", [{"negatives": "micro_batch"}, {"loss": "kl"}], ids=str)
-def test_recipes_whose_negatives_are_not_drawn_are_refused(changes: dict[str, object]) -> None:
-    values = recipe_values(Path("c"), Path("run"))
-    values["method"] |= {**changes, "hard_negatives": 0}
-    with pytest.raises(InputError, match="what is mined is drawn as hard negatives"):
-        build_recipe(FinetuneRecipe, values, "recipe.yaml")
-
-
-def recipe_values(collection: Path, run: Path) -> dict[str, dict[str, object]]:
-    """A recipe that mines after four steps and after eight."""
-    return {
-        "run": str(run),  # type: ignore[dict-item]
-        "trunk": toy.TRUNK,
-        "steps": STEPS,  # type: ignore[dict-item]
-        "log_every": 1,  # type: ignore[dict-item]
-        "deepspeed": "cpu",  # type: ignore[dict-item]
-        "data": {"collection": str(collection), "lanes": 2, "window": 2, "workers": 1},
-        "batch": {"size": 8, "micro": 4},
-        "optimizer": {"lr": 1e-3},
-        "checkpoint": {"every": 3},
-        "refresh": {"every": EVERY, "depth": 20},
-        "method": {"name": "siamese", "negatives": "own", "hard_negatives": 2, **LENGTHS},
-    }
-
-
-@pytest.mark.slow
-def test_a_colbert_cannot_mine(toy_collection: Path, tmp_path: Path) -> None:
-    values = recipe_values(toy_collection, tmp_path / "run")
-    values["method"] |= {"name": "colbert"}
-    path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(values))
-    result = toy.launch(1, "trainer.finetune", path)
-    words = (
-        "refresh: a colbert cannot mine in the run: only models of one vector, or of term weights, per text can; set "
-    )
-    assert f"{words}refresh to null" in result.stderr
-    assert not (tmp_path / "run" / "checkpoints").exists()
-
-
 @pytest.mark.slow
 def test_killed_in_a_refresh_it_resumes_to_the_same_run_on_any_number_of_ranks(
     toy_collection: Path, tmp_path: Path
 ) -> None:
-    path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe_values(toy_collection, tmp_path / "undisturbed")))
-    printed = train(2, [[path]], tmp_path)
-    lines = [line for line in printed.splitlines() if "  negatives  " in line]
-    assert [line.split("  ")[0] for line in lines] == ["step 4", "step 8"]
-    assert "100% new" in lines[0]
-    folder = tmp_path / "undisturbed" / "negatives"
-    assert sorted(file.name for file in folder.iterdir()) == ["step-00000004", "step-00000008"]
-    age = toy.scalars(tmp_path / "undisturbed", "negatives/age")
-    assert [age[step] for step in range(1, STEPS + 1)] == [1, 2, 3, 4, 1, 2, 3, 4, 1, 2]
-    killed = tmp_path / "killed.yaml"
-    killed.write_text(yaml.safe_dump(recipe_values(toy_collection, tmp_path / "killed")))
+    undisturbed, killed = (
+        toy.write_recipe(tmp_path / f"{name}.yaml", **recipe_values(toy_collection, tmp_path / name))
+        for name in ("undisturbed", "killed")
+    )
     kill_when(tmp_path / "killed" / "negatives" / "step-00000004.work", killed)
     assert checkpoint.newest(tmp_path / "killed") == checkpoint.folder(tmp_path / "killed", EVERY)
     shutil.copytree(tmp_path / "killed", tmp_path / "one", ignore=shutil.ignore_patterns("tensorboard", "lock"))
     kill_at(EVERY + 1, 2, "trainer.finetune", killed, "--resume")
     assert checkpoint.newest(tmp_path / "killed") == checkpoint.folder(tmp_path / "killed", EVERY)
-    printed = train(2, [[killed]], tmp_path)
-    assert "step 4  negatives" not in printed  # a refresh is reported once
-    assert "step 8  negatives" in printed
+    printed = train(2, [[killed], [undisturbed]], tmp_path)
+    lines = [line for line in printed.splitlines() if "  negatives  " in line]
+    assert [line.split("  ")[0] for line in lines] == ["step 8", "step 4", "step 8"]  # a refresh is reported once
+    assert "100% new" in lines[1]
+    folder = tmp_path / "undisturbed" / "negatives"
+    assert sorted(file.name for file in folder.iterdir()) == ["step-00000004", "step-00000008"]
+    age = toy.scalars(tmp_path / "undisturbed", "negatives/age")
+    assert [age[step] for step in range(1, STEPS + 1)] == [1, 2, 3, 4, 1, 2, 3, 4, 1, 2]
     for tag in ("new", "minutes"):
         events = EventAccumulator(str(tmp_path / "killed" / "tensorboard"), size_guidance={"scalars": 0}).Reload()
         assert [event.step for event in events.Scalars(f"negatives/{tag}")] == [4, 8]
@@ -330,8 +310,7 @@ def kill_when(there: Path, recipe: Path) -> None:
 
 
 def test_a_run_goes_on_with_the_same_refresh_alone(toy_collection: Path, tmp_path: Path) -> None:
-    path = tmp_path / "recipe.yaml"
-    path.write_text(json.dumps(recipe_values(toy_collection, tmp_path / "run")))
+    path = toy.write_recipe(tmp_path / "recipe.yaml", **recipe_values(toy_collection, tmp_path / "run"))
     recipe = load(FinetuneRecipe, path)
     assert resume_invariants(recipe, pair_data(recipe))["refresh"] == {"every": 4, "depth": 20, "margin": None}
     recipe = load(FinetuneRecipe, path, ["refresh=null", "method.hard_negatives=0", "method.negatives=micro_batch"])

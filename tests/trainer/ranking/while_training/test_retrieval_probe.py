@@ -1,4 +1,4 @@
-"""The probe of fine-tuning: its sample, the numbers of `trainer.evaluate`, and no effect on the training."""
+"""The probe of fine-tuning: its sample, the numbers of `trainer.evaluate`; runs with it train as without."""
 
 import json
 from pathlib import Path
@@ -22,6 +22,7 @@ from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PairProbeCon
 from deepsiam.trainer.training.recipe.yaml_file import build
 from deepsiam.trainer.training.run.job import Job
 from tests import toy
+from tests.trainer.many_runs import train
 from tests.trainer.runs import save_run
 
 PROBE = {"split": "test", "every": 3}
@@ -181,24 +182,53 @@ def test_a_pool_without_a_relevant_document_is_refused(toy_collection: Path, tmp
         job_of(tmp_path / "run", toy_collection, probe={"split": "dev", "every": 1, "collection": str(folder)})
 
 
+RUNS = [("finetune", "cpu"), ("pretrain", "zero3_bf16")]  # in this order: see `many_runs.in_stage_3`
+if toy.FULL_TESTS:
+    RUNS = [(kind, config) for config in ("cpu", "zero3_bf16") for kind in ("finetune", "pretrain")]
+
+
+@pytest.fixture(scope="module")
+def runs(shards: Path, toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs KIND-CONFIG-NAME with dropout: on two ranks `probed` and `plain`, without a probe; `one` on one rank."""
+    folder, two = tmp_path_factory.mktemp("runs"), list[list[object]]()
+    pretraining = {"collection": str(toy_collection), "split": "train", "every": 3, "max_tokens": 16}
+    for kind, config in RUNS:
+        changes = {"deepspeed": config, "trunk": toy.TRUNK}
+        for name in ("plain", "probed"):
+            path = folder / f"{kind}-{config}-{name}.yaml"
+            if kind == "finetune":
+                probe = {"probe": {**PROBE, "documents": 999}} if name == "probed" else {}
+                toy.finetune_recipe(path, toy_collection, steps=4, **changes, **probe)
+            else:
+                probe = {"probe": {**pretraining, "queries": 4, "documents": 40}} if name == "probed" else {}
+                toy.seed_recipe(path, shards, steps=5, **changes, **probe)
+            two.append([path])
+    printed = train(2, two, folder)
+    assert printed.count("step 3  probe  mrr@10 ") == len(RUNS)
+    train(1, [[recipe, f"run={folder / recipe.stem.replace('probed', 'one')}"] for (recipe,) in two[1::2]], folder)
+    return folder
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("config", ["cpu", "zero3_bf16"] if toy.FULL_TESTS else ["cpu"])
-def test_a_run_reports_the_probe_and_trains_as_without_it(toy_collection: Path, tmp_path: Path, config: str) -> None:
-    changes = {"steps": 4, "deepspeed": config, "trunk": toy.TRUNK, "log_every": 1}  # with dropout
-    plain = toy.finetune_recipe(tmp_path / "plain.yaml", toy_collection, **changes)
-    probed = toy.finetune_recipe(tmp_path / "probed.yaml", toy_collection, probe={**PROBE, "documents": 999}, **changes)
-    for recipe in (plain, probed):
-        done = toy.launch(2, "trainer.finetune", recipe)
-        assert done.returncode == 0, done.stderr
-    assert "step 3  probe  mrr@10 " in done.stdout
-    two, without = (toy.scalars(tmp_path / name, "loss/softmax") for name in ("probed", "plain"))
-    assert two == without
-    assert toy.launch(1, "trainer.finetune", probed, f"run={tmp_path / 'one'}").returncode == 0
+@pytest.mark.parametrize(("kind", "config"), RUNS)
+def test_a_run_reports_the_probe_and_trains_as_without_it(
+    runs: Path, toy_collection: Path, tmp_path: Path, kind: str, config: str
+) -> None:
+    probed, plain, one = (runs / f"{kind}-{config}-{name}" for name in ("probed", "plain", "one"))
+    for term in ("softmax",) if kind == "finetune" else ("mlm", "decoder"):
+        assert toy.scalars(probed, f"loss/{term}") == toy.scalars(plain, f"loss/{term}")
+    if kind == "pretrain":
+        for tag in ("alignment", "uniformity", "effective_rank", "bottleneck/decoder"):  # no rank, which can jump
+            figures = toy.scalars(probed, f"probe/{tag}")
+            assert [*figures] == [0, 3]
+            precise = pytest.approx(figures, abs=2e-2 if config == "zero3_bf16" else 1e-4)
+            assert {step: toy.scalars(one, f"probe/{tag}")[step] for step in figures} == precise
+        return
     for tag in ("ndcg@10", "recall@100"):
-        one, two = (toy.scalars(tmp_path / name, f"probe/{tag}") for name in ("one", "probed"))
-        assert list(one) == list(two) == [0, 3, 4]
-        assert one[0] == two[0]
+        alone, figures = (toy.scalars(run, f"probe/{tag}") for run in (one, probed))
+        assert [*alone] == [*figures] == [0, 3, 4]
+        assert alone[0] == figures[0]
         if config == "cpu":
-            assert one == pytest.approx(two, abs=0.05)  # a rounded score may move a document by a rank
-            expected = evaluated(tmp_path / "probed", toy_collection, "test", tmp_path / "results.json")
-            assert two[4] == pytest.approx(expected[tag], abs=1e-7)  # TensorBoard has fp32
+            assert alone == pytest.approx(figures, abs=0.05)  # a rounded score may move a document by a rank
+            expected = evaluated(probed, toy_collection, "test", tmp_path / "results.json")
+            assert figures[4] == pytest.approx(expected[tag], abs=1e-7)  # TensorBoard has fp32
