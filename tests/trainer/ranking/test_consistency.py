@@ -79,9 +79,7 @@ def test_pairs_whose_document_is_found_are_kept_in_their_order(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept"]
 
 
-def test_a_stopped_filter_resumes_after_its_last_shard(
-    pairs: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_filter_goes_on(pairs: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Filter.open(pairs, run, 2, 30, 1, None)
     list(whole.write(tmp_path / "whole"))
     stopped = whole.write(tmp_path / "stopped")
@@ -109,7 +107,7 @@ def test_two_ranks_keep_the_same_pairs_as_one(pairs: Path, run: Path, tmp_path: 
     assert not (tmp_path / "2.kept").exists()
 
 
-def test_what_cannot_be_filtered_is_one_line(
+def test_refusals_are_one_line(
     shards: Path, pairs: Path, run: Path, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     colbert = write_run(tmp_path / "colbert", pairs / "tokenizer.json", name="colbert", **LENGTHS)

@@ -100,7 +100,7 @@ def test_of_adapters_the_products_are_averaged(toy_collection: Path, tmp_path: P
 
 
 def test_every_command_takes_it_in_place_of_a_run(toy_collection: Path, tmp_path: Path) -> None:
-    runs, out = write_runs(tmp_path, toy_collection, 3), tmp_path / "out"
+    runs, out = write_runs(tmp_path, toy_collection, 2), tmp_path / "out"
     options = [f"--collection={toy_collection}", "--choose=test", "--metric=ndcg@10"]
     command.main([*map(str, runs), *options, f"--out={out}"])
     record = json.loads((out / merging.RECORD).read_text())

@@ -103,9 +103,7 @@ def test_an_export_ranks_and_teaches_like_its_run(toy_collection: Path, tmp_path
     assert np.ptp(labels[0]) > 0.01
 
 
-def test_a_teacher_gives_the_scores_of_sentence_transformers(
-    toy_collection: Path, tmp_path: Path, library: Any
-) -> None:
+def test_a_teacher_scores_as_sentence_transformers(toy_collection: Path, tmp_path: Path, library: Any) -> None:
     folder = write_folder(tmp_path / "folder", toy_collection / "tokenizer.json", "roberta")
     collection = toy.write_collection(tmp_path / "collection", folder / "tokenizer.json")
     made = scored(collection, folder, tmp_path / "scored")
@@ -156,7 +154,7 @@ def test_the_recipe_comes_first(toy_collection: Path, tmp_path: Path, capsys: py
 CLASSES = ("contradiction", "Neutral", "entailment")  # another order than the data's
 
 
-def test_classes_are_predicted_by_their_names(
+def test_classes_go_by_their_names(
     toy_classes: Path, tmp_path: Path, library: Any, refused: Callable[..., str]
 ) -> None:
     names = dict(enumerate(CLASSES))

@@ -30,7 +30,7 @@ def test_models_score_in_bf16_as_in_fp32_but_for_rounding(opened: Collection, tm
     assert (usual.precision, half.precision) == ("fp32", "bf16")
     assert next(half.model.parameters()).dtype == torch.bfloat16
     assert half.identity == usual.identity
-    lists = [(0, list(range(40))), (1, list(range(20, 60)))]
+    lists = [(0, list(range(12))), (1, list(range(6, 18)))]
     scores = [np.concatenate(ranker.scores(lists)) for ranker in (usual, half)]
     assert all(of_ranker.dtype == np.float32 for of_ranker in scores)
     assert 0 < np.abs(scores[1] - scores[0]).max() < 0.05 * np.abs(scores[0]).max()

@@ -77,9 +77,7 @@ def plain(task: Task, found: list[Ranked], documents: int, weight: float | None)
 
 
 @pytest.mark.parametrize("weight", [0.3, None, fusion.ONLY_SECOND])
-def test_a_stage_ranks_the_first_by_its_scores_or_by_both(
-    task: Task, found: list[Ranked], weight: float | None
-) -> None:
+def test_a_stage_ranks_the_first_by_its_or_both_scores(task: Task, found: list[Ranked], weight: float | None) -> None:
     found = [*found]
     found[3], found[4] = ranked_as([]), ranked_as(positions(found)[4][:2])  # BM25 may find nothing, or fewer
     assert max(map(len, positions(found))) > 12
@@ -91,9 +89,11 @@ def test_a_stage_ranks_the_first_by_its_scores_or_by_both(
 
 def test_nothing_found_is_nothing_ranked_by_a_model_that_has_encoded_the_pool(task: Task) -> None:
     system = Rerank(BM25, 10**9, TOKENS)
+    (first, *_) = parts_of(task, system, depth=10**9).rank(system, 10**9)
+    assert len(first.documents) <= len(task.pool)  # no more are asked for than it has
     parts = parts_of(task, TOKENS, system, depth=40)
-    parts._ranked[BM25, len(task.pool)] = [ranked_as([])] * 20  # no more are asked for than the pool has
-    assert positions(parts.rank(system, 10**9)) == [[]] * 20
+    parts._ranked[BM25, 10**9] = [ranked_as([])] * 20
+    assert positions(parts.rank(system, 40)) == [[]] * 20
 
 
 def test_each_stage_gets_the_scores_of_the_one_before(task: Task) -> None:
@@ -184,9 +184,7 @@ def test_a_stage_after_a_shallower_one_adds_to_the_scores_that_a_fusion_reads(ta
         np.testing.assert_allclose(row.scores, -np.sort(-fused), atol=1e-6)  # sums in another order
 
 
-def test_the_seconds_of_a_part_leave_out_those_of_the_parts_within_it(
-    task: Task, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_seconds_of_a_part_leave_out_its_inner_parts(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = count(1)
     monkeypatch.setattr(compare, "time", SimpleNamespace(monotonic=clock.__next__))
     system = Rerank(BM25, 5, OVERLAP)

@@ -174,9 +174,7 @@ def test_splits_of_another_kind_are_refused(
         read({"toy": opened, "pairs": pairs}[name], split)
 
 
-def test_labels_that_are_not_whole_numbers_are_no_relevance(
-    opened: Collection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_labels_between_whole_numbers_are_no_relevance(opened: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = opened.groups("test")
     taught = replace(groups, labels=groups.labels + np.float32(0.5))
     monkeypatch.setattr(Collection, "groups", lambda self, split: taught)

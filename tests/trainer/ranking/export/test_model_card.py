@@ -40,9 +40,7 @@ def card_of(run: Path, out: Path) -> tuple[dict[str, Any], str]:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_card_has_tags_an_open_licence_base_data_and_recipe(
-    name: str, toy_collection: Path, tmp_path: Path
-) -> None:
+def test_the_card_has_tags_licence_base_data_and_recipe(name: str, toy_collection: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS[name])
     front, text = card_of(run, tmp_path / "out")
     assert front["license"] == "unknown"

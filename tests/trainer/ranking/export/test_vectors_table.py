@@ -19,7 +19,7 @@ LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24}
 DENSE = {"name": "siamese", "pooling": "mean", "similarity": "cosine", **LENGTHS}
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_its_rows_are_the_ids_and_vectors_of_the_documents(
     toy_collection: Path,
     tmp_path: Path,
@@ -56,7 +56,7 @@ def test_its_rows_are_the_ids_and_vectors_of_the_documents(
     assert np.allclose(scores[:, 0], [ranked.scores[0] for ranked in exact], atol=1e-2)
 
 
-def test_other_indexes_are_refused(
+def test_refused(
     toy_collection: Path, tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index(["bm25", "--collection", str(toy_collection), "--out", str(tmp_path / "bm25")])

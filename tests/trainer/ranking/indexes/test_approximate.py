@@ -11,7 +11,7 @@ from deepsiam.trainer.ranking.indexes import approximate
 from deepsiam.trainer.ranking.indexes.approximate import KINDS, index_file, load, make
 from deepsiam.trainer.ranking.retrieval.search import search
 
-TEXTS, WIDTH = 6_000, 32
+TEXTS, WIDTH = 3_000, 32
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def vectors() -> np.ndarray:
 @pytest.fixture(scope="module")
 def queries(vectors: np.ndarray) -> np.ndarray:
     rng = np.random.default_rng(1)
-    return np.asarray(vectors[::100] + rng.standard_normal((60, WIDTH)) / 4).astype(np.float32)
+    return np.asarray(vectors[::50] + rng.standard_normal((60, WIDTH)) / 4).astype(np.float32)
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -150,7 +150,7 @@ def use(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "files", "change", "words"), ROWS, ids=range(len(ROWS)))
-def test_damage_within_an_array_is_named(
+def test_damage_is_named(
     kinds: Kinds, tmp_path: Path, name: str, files: str, change: Change | None, words: str
 ) -> None:
     folder = shutil.copytree(kinds.made[name].folder.directory, tmp_path / "index")
@@ -164,7 +164,7 @@ def test_damage_within_an_array_is_named(
     assert words in str(refused.value)
 
 
-def test_verify_finds_what_opening_cannot(
+def test_verify_finds_more(
     kinds: Kinds, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
     folder = shutil.copytree(kinds.made["dense"].folder.directory, tmp_path / "index")

@@ -55,7 +55,7 @@ def test_queries_have_the_precision_of_the_documents(kinds: Kinds, copies: Colle
     assert ranker.precision == "bf16"
 
 
-def test_a_student_s_queries_search_its_teacher_s_vectors(
+def test_a_student_searches_its_teachers_vectors(
     kinds: Kinds, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The student has another width, with a layer to the teacher's, and another tokenizer."""

@@ -29,7 +29,7 @@ def index(kinds: Kinds) -> MultiVectorIndex:
     return kinds.made["multi_vector"]  # type: ignore[return-value]
 
 
-def test_centroids_find_nearly_all_that_exact_search_does(
+def test_centroids_find_nearly_all(
     index: MultiVectorIndex, copies: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exact = index.search_share(queries(copies)[:-1], 10)

@@ -29,9 +29,7 @@ def unit_vectors(seed: int, number: int, width: int) -> np.ndarray:
 
 @ALL
 @pytest.mark.parametrize("width", [1, 3, 16, 21])
-def test_a_vector_is_stored_and_read_as_a_plain_loop_does(
-    bits: int, width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_vector_is_stored_and_read_as_by_a_plain_loop(bits: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = unit_vectors(0, 60, width)
     codec = fit(unit_vectors(1, 400, width), unit_vectors(2, 50, width), 8, bits)
     monkeypatch.setattr(residual, "AT_ONCE", 7)
@@ -163,7 +161,7 @@ def test_vectors_of_other_lengths_are_refused_before_anything_is_written(copies:
     assert not (tmp_path / "i").exists()
 
 
-def test_reading_never_decodes_more_than_a_batch(
+def test_a_batch_is_decoded_at_once(
     made: dict[str, MultiVectorIndex], copies: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []

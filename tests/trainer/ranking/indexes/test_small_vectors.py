@@ -125,9 +125,7 @@ def test_an_index_has_fp16_vectors_and_their_codes(made: dict[str, DenseIndex], 
 
 
 @ALL
-def test_what_is_found_has_the_scores_and_the_ties_of_exact_search(
-    made: dict[str, DenseIndex], copies: Collection, dtype: str
-) -> None:
+def test_scores_and_ties_are_those_of_exact_search(made: dict[str, DenseIndex], copies: Collection, dtype: str) -> None:
     exact = made["float16"].search_share(queries(copies), 120)
     index = made[dtype]
     for k in (10, 30, 120):

@@ -31,7 +31,7 @@ def ranker(run: Path, collection: Collection) -> DenseRanker:
 
 
 @pytest.mark.parametrize(("name", "width"), [("cosine", 32), ("dot", 20), ("plain", 32)])
-def test_vectors_are_cut_and_for_cosine_scaled(
+def test_vectors_are_cut_and_scaled_for_cosine(
     runs: dict[str, Path], opened: Collection, name: str, width: int
 ) -> None:
     texts = Texts(opened, [0, 1, 2], list(range(40)))

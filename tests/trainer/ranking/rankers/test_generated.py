@@ -76,9 +76,7 @@ def test_texts_cannot_end_their_quotation() -> None:
     assert passages_of({"messages": [{"content": prompt('q"', [text, "c"])}]}) == [text, "c"]
 
 
-def test_answers_that_name_no_passage_keep_the_order_and_are_counted(
-    opened: Collection, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_answers_without_a_passage_keep_the_order(opened: Collection, capsys: pytest.CaptureFixture[str]) -> None:
     with server(lambda _: (200, says("I cannot tell."))) as (url, _):
         (scores,) = lrl(opened, url).scores([(0, [4, 5, 6])], "re-rank")
     assert scores.tolist() == [3, 2, 1]

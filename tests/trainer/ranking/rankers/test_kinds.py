@@ -64,7 +64,7 @@ class Shares(Tokens):
         return shares * (1 + 1e-6 * torch.arange(shares.shape[1]))
 
 
-def test_a_score_that_depends_on_the_list_sees_all_of_it_and_equal_texts_tie(
+def test_scores_of_a_list_see_all_of_it_and_equal_texts_tie(
     opened: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(system, "DOCUMENT_VECTORS", 1)

@@ -36,7 +36,7 @@ def euclidean(opened: Collection, tmp_path: Path) -> Iterator[ModelRanker]:
         yield ranker_of(loaded, opened)
 
 
-def test_a_kind_of_ranker_is_a_file_and_a_line(
+def test_a_kind_is_a_file_and_a_line(
     euclidean: ModelRanker, opened: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = Task.of(opened, "test")

@@ -180,7 +180,7 @@ def test_every_document_is_read_once_for_all_queries() -> None:
 
 def test_memory_does_not_grow_with_a_block_of_scores_for_every_query() -> None:
     rng = np.random.default_rng(0)
-    queries, corpus = (rng.standard_normal((rows, 4)).astype(np.float32) for rows in (64 * 20, 4096 * 2))
+    queries, corpus = (rng.standard_normal((rows, 4)).astype(np.float32) for rows in (64 * 8, 4096 * 2))
     block_of_scores = 64 * 4096 * 8  # bytes in fp64
 
     def peak(some_queries: np.ndarray) -> int:

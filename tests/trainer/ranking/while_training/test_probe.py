@@ -111,9 +111,7 @@ def probe(tok: Tokenizer, toy_collection: Path) -> PretrainingProbe:
 
 
 @pytest.mark.parametrize("ranks", [2, 8])
-def test_any_number_of_ranks_measures_the_same(
-    probe: PretrainingProbe, ranks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_ranks_measure_the_same(probe: PretrainingProbe, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe_module, "BATCH", 2)
     alone = probe.measure(Engine(0, 1), [], lambda: None)  # type: ignore[arg-type]
     batches = list(length_batches([len(row) for row in probe.rows], 2 * probe.max_tokens))
@@ -154,9 +152,7 @@ def test_the_probe_has_what_the_recipe_asks_for(probe: PretrainingProbe, tok: To
         probe_of(replace(tok, fingerprint="0" * 64), toy_collection)
 
 
-def test_where_all_embeddings_are_equal_the_relevant_documents_are_not_first(
-    tok: Tokenizer, toy_collection: Path
-) -> None:
+def test_equal_embeddings_do_not_rank_relevant_documents_first(tok: Tokenizer, toy_collection: Path) -> None:
     probe = probe_of(tok, toy_collection, queries=20, documents=200)
     equal = np.ones((len(probe.rows), 4), dtype=np.float32)
     chance = sum(1 / rank for rank in range(1, 11)) / (len(probe.rows) - 20)

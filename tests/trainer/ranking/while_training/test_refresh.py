@@ -3,7 +3,6 @@
 import json
 import shutil
 import time
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -43,22 +42,28 @@ from tests.trainer.many_runs import train
 from tests.trainer.runs import STEP, write_run
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
+SIAMESE = {"name": "siamese", **LENGTHS}
 EVERY, STEPS = 4, 10
 
 
 @pytest.fixture
 def saved(toy_collection: Path, tmp_path: Path) -> Path:
     """The checkpoint of a run that has reached its refresh step."""
-    write_run(tmp_path / "run", toy_collection / "tokenizer.json", name="siamese", **LENGTHS)
+    write_run(tmp_path / "run", toy_collection / "tokenizer.json", **SIAMESE)
     return checkpoint.folder(tmp_path / "run", STEP)
 
 
 @pytest.fixture(autouse=True)
 def several_blocks_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch)
+
+
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an index have several blocks, and the queries several parts; there is one rank."""
     for writer in (OneVector, TermWriter):
         monkeypatch.setattr(writer, "BLOCK", 30)
     monkeypatch.setattr(refresh_module, "PART", 25)
-    monkeypatch.setattr(refresh_module.dist, "barrier", lambda: None)  # one rank
+    monkeypatch.setattr(refresh_module.dist, "barrier", lambda: None)
 
 
 def alone(saved: Path, opened: Collection, margin: float | str | None = None, **prompts: str) -> Generations:
@@ -109,7 +114,7 @@ def test_recipes_that_cannot_mine_are_refused(toy_collection: Path, method: dict
 
 
 @pytest.mark.parametrize("margin", [None, 0.05, "0.1%"])
-def test_a_generation_is_a_plain_search_with_the_checkpoints_weights(
+def test_a_generation_is_a_plain_search_with_its_weights(
     saved: Path, opened: Collection, margin: float | str | None
 ) -> None:
     generations, beats = alone(saved, opened, margin), []
@@ -153,65 +158,79 @@ def test_a_sources_prompts_and_a_sparse_model_mine_as_a_plain_search(
     assert not prompts or expected != plain(saved, opened, None)
 
 
-@pytest.mark.parametrize("stage", ["encode", "search", "publish", "rename", "tidy"])
+@pytest.fixture(scope="module")
+def whole(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
+    """A run that has reached its refresh step, and the arrays that it mines there."""
+    run = write_run(tmp_path_factory.mktemp("whole") / "run", toy_collection / "tokenizer.json", **SIAMESE)
+    opened = Collection.open(toy_collection)
+    with pytest.MonkeyPatch.context() as patched:
+        small(patched)
+        alone(checkpoint.folder(run, STEP), opened).make(STEP, checkpoint.folder(run, STEP), lambda: None)
+    expected = arrays(run / "negatives" / f"step-{STEP:08d}")
+    shutil.rmtree(run / "negatives")
+    return run, expected
+
+
+STOPS: dict[
+    str, tuple[object, str, int, int]
+] = {  # what stops, after how many calls; the blocks encoded later, of four
+    "encode": (Writer, "write_block", 2, 2),
+    "search": (refresh_module, "mine", 2, 0),
+    "publish": (generation_module, "write", 0, 0),
+    "rename": (refresh_module, "whole_folder", 0, 0),
+    "tidy": (refresh_module.Generations, "_tidy", 0, 0),
+}
+
+
+@pytest.mark.parametrize("stage", STOPS)
 def test_a_refresh_that_is_stopped_goes_on_and_makes_the_same(
-    saved: Path, opened: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+    whole: tuple[Path, dict[str, bytes]],
+    opened: Collection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stage: str,
 ) -> None:
-    final = saved.parents[1] / "negatives" / f"step-{STEP:08d}"
-    alone(saved, opened).make(STEP, saved, lambda: None)
-    expected = arrays(final)
-    shutil.rmtree(final)
+    run, expected = shutil.copytree(whole[0], tmp_path / "run"), whole[1]
+    saved, final = checkpoint.folder(run, STEP), run / "negatives" / f"step-{STEP:08d}"
     for step in (STEP - 2, STEP - 1):  # as if left by earlier refreshes; no checkpoint needs them
         (final.parent / f"step-{step:08d}").mkdir(parents=True)
-    calls: list[str] = []
+    module, name, after, blocks = STOPS[stage]
+    calls, original = list[str](), getattr(module, name)
 
-    def stops(module: object, name: str, after: int) -> None:
-        original: Callable[..., object] = getattr(module, name)
-
-        def call(*arguments: object, **options: object) -> object:
-            if len(calls) == after:
-                raise KeyboardInterrupt
-            calls.append(name)
-            return original(*arguments, **options)
-
-        patched.setattr(module, name, call)
+    def stops(*arguments: object, **options: object) -> object:
+        if len(calls) == after:
+            raise KeyboardInterrupt
+        calls.append(name)
+        return original(*arguments, **options)
 
     with monkeypatch.context() as patched:
-        stops(
-            *{
-                "encode": (Writer, "write_block", 2),
-                "search": (refresh_module, "mine", 2),
-                "publish": (generation_module, "write", 0),
-                "rename": (refresh_module, "whole_folder", 0),
-                "tidy": (refresh_module.Generations, "_tidy", 0),
-            }[stage]
-        )
+        patched.setattr(module, name, stops)
         with pytest.raises(KeyboardInterrupt):
             alone(saved, opened).make(STEP, saved, lambda: None)
     assert final.is_dir() == (stage == "tidy")
-    encoded: list[int] = []
-    original = Writer.write_block
-    monkeypatch.setattr(Writer, "write_block", lambda *a, **o: (encoded.append(1), original(*a, **o))[1])
-    again = alone(saved, opened)
-    again.make(STEP, saved, lambda: None)
-    assert len(encoded) == (2 if stage == "encode" else 0)  # of four blocks
+    encoded, write_block = list[int](), Writer.write_block
+    monkeypatch.setattr(Writer, "write_block", lambda *a, **o: (encoded.append(1), write_block(*a, **o))[1])
+    alone(saved, opened).make(STEP, saved, lambda: None)
+    assert len(encoded) == blocks
     assert arrays(final) == expected
     assert [path.name for path in final.parent.iterdir()] == [final.name]
 
 
-def test_other_weights_begin_anew(saved: Path, opened: Collection, toy_collection: Path, tmp_path: Path) -> None:
+def test_other_weights_begin_anew(
+    whole: tuple[Path, dict[str, bytes]], opened: Collection, toy_collection: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    work = run / "negatives" / f"step-{STEP:08d}.work"
+    (work / "parts").mkdir(parents=True)
+    (work / "about.json").write_text('{"step": 7, "weights": "others"}')
+    write_run(run, toy_collection / "tokenizer.json", seed=9, **SIAMESE)
+    saved = checkpoint.folder(run, STEP)
     alone(saved, opened).make(STEP, saved, lambda: None)
-    final = saved.parents[1] / "negatives" / f"step-{STEP:08d}"
-    before = arrays(final)
-    (final.with_name(final.name + ".work") / "parts").mkdir(parents=True)
-    (final.with_name(final.name + ".work") / "about.json").write_text('{"step": 7, "weights": "others"}')
-    shutil.rmtree(saved.parents[1] / "checkpoints")
-    write_run(saved.parents[1], toy_collection / "tokenizer.json", seed=9, name="siamese", **LENGTHS)
-    alone(saved, opened).make(STEP, saved, lambda: None)
-    assert arrays(final) != before
-    expected = plain(saved, opened, None)
-    made = Generation.map(final)
-    assert {query: sorted(made.negatives(query).tolist()) for query in expected} == expected
+    assert arrays(work.with_suffix("")) != whole[1]
+    shutil.rmtree(run / "checkpoints")
+    write_run(run, toy_collection / "tokenizer.json", **SIAMESE)
+    alone(saved, opened).make(STEP, saved, lambda: None)  # over what is complete, of others
+    assert arrays(work.with_suffix("")) == whole[1]
 
 
 def test_missing_and_damaged_negatives_are_refused(saved: Path, opened: Collection) -> None:
@@ -236,16 +255,13 @@ def test_missing_and_damaged_negatives_are_refused(saved: Path, opened: Collecti
         refresh.use(STEP + 1)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_trace_shows_the_negatives_that_the_run_mined(
-    workers: int, saved: Path, toy_collection: Path, tmp_path: Path
-) -> None:
+def test_a_trace_shows_what_the_run_mined(saved: Path, toy_collection: Path, tmp_path: Path) -> None:
     recipe = build_recipe(FinetuneRecipe, recipe_values(toy_collection, tmp_path / "traced"), "recipe.yaml")
 
     def digests(first: int, last: int, refreshes: bool) -> list[str]:
         data = pair_data(recipe)
         refresh = open_refresh(recipe, data) if refreshes else None
-        steps = trace(recipe, data, first, 2, workers, refresh)
+        steps = trace(recipe, data, first, 2, 1, refresh)
         return [digest([batch.micro_batch for batch in batches]) for _, batches in islice(steps, last - first + 1)]
 
     made = open_refresh(recipe, pair_data(recipe))
@@ -260,9 +276,7 @@ def test_a_trace_shows_the_negatives_that_the_run_mined(
 
 
 @pytest.mark.slow
-def test_killed_in_a_refresh_it_resumes_to_the_same_run_on_any_number_of_ranks(
-    toy_collection: Path, tmp_path: Path
-) -> None:
+def test_killed_in_a_refresh_it_resumes_to_the_same_run_on_any_ranks(toy_collection: Path, tmp_path: Path) -> None:
     undisturbed, killed = (
         toy.write_recipe(tmp_path / f"{name}.yaml", **recipe_values(toy_collection, tmp_path / name))
         for name in ("undisturbed", "killed")

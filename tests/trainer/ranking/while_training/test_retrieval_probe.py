@@ -167,9 +167,7 @@ def test_the_pool_is_of_relevant_named_and_random_documents(toy_collection: Path
         ({"probe": PROBE, "best": "ndcg@10", "stop_after": 0}, "checkpoint.stop_after: "),
     ],
 )
-def test_a_probe_that_cannot_measure_is_refused(
-    toy_collection: Path, tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_other_probes_are_refused(toy_collection: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         job_of(tmp_path / "run", toy_collection, **changes)
 
@@ -211,7 +209,7 @@ def runs(shards: Path, toy_collection: Path, tmp_path_factory: pytest.TempPathFa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "config"), RUNS)
-def test_a_run_reports_the_probe_and_trains_as_without_it(
+def test_a_run_trains_as_without_its_probe(
     runs: Path, toy_collection: Path, tmp_path: Path, kind: str, config: str
 ) -> None:
     probed, plain, one = (runs / f"{kind}-{config}-{name}" for name in ("probed", "plain", "one"))
