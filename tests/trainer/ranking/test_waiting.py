@@ -7,6 +7,7 @@ import sys
 
 AT_TORCH = """
 import importlib, json, os, sys
+import numpy, pydantic, yaml  # before the forks
 class AtTorch:
     def find_spec(self, name, *_):
         if name == "torch":

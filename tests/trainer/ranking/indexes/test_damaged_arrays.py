@@ -164,7 +164,7 @@ def test_damage_is_named(
     assert words in str(refused.value)
 
 
-def test_verify_finds_more(
+def test_verify_finds_more_and_files_outside_the_folder_are_not_opened(
     kinds: Kinds, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
     folder = shutil.copytree(kinds.made["dense"].folder.directory, tmp_path / "index")
@@ -174,13 +174,8 @@ def test_verify_finds_more(
     content[-3] ^= 1
     (folder / BLOCK).write_bytes(content)
     search.main([str(folder), "abc"])
-    line = refused(search.main, folder, "abc", "--verify")
-    assert f"damaged ({RECORDED.format(BLOCK)})" in line
-
-
-def test_files_outside_the_folder_are_not_opened(kinds: Kinds, tmp_path: Path, refused: Callable[..., str]) -> None:
-    folder = shutil.copytree(kinds.made["dense"].folder.directory, tmp_path / "index")
-    manifest = folder / "manifest.json"
-    values = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps({**values, "blocks": ["../../dense/blocks/000000.npy"]}))
+    assert f"damaged ({RECORDED.format(BLOCK)})" in refused(search.main, folder, "abc", "--verify")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    outside = {**manifest, "blocks": ["../../dense/blocks/000000.npy"]}
+    (folder / "manifest.json").write_text(json.dumps(outside))
     assert refused(search.main, folder, "abc")

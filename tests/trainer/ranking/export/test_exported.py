@@ -1,27 +1,38 @@
-"""Every export's README.md says what the model was made of and how good it is, and leaves the licence open."""
+"""What goes with an export: its model card, a Parquet table of an index, and the commands of docs/serve.md."""
 
+import importlib
 import json
 import re
+import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
+from pyarrow import parquet
 
 from deepsiam.data_prep.collections.build import build
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.hub import local_files
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.export import main
+from deepsiam.trainer.index import main as index
 from deepsiam.trainer.ranking.evaluation.compare import compare
 from deepsiam.trainer.ranking.evaluation.expression import read_systems
 from deepsiam.trainer.ranking.evaluation.results_file import write_results
 from deepsiam.trainer.ranking.evaluation.systems import Systems
+from deepsiam.trainer.ranking.export import vectors_table
 from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.ranking.indexes.dense import DenseIndex
+from deepsiam.trainer.ranking.indexes.registry import open_index
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.run.events import open_events
+from tests import toy
 from tests.hub import Hub
 from tests.trainer.runs import STEP, write_run
 
@@ -124,3 +135,88 @@ def test_the_card_links_what_is_on_the_hub(hub: Hub, toy_collection: Path, tmp_p
     read = ModelCard.load(tmp_path / "out" / "README.md").data
     assert (read.base_model, read.datasets) == ("owner/mine", ["owner/data"])
     assert f"- Base: `hf://owner/mine@{'a' * 40}`" in (tmp_path / "out" / "README.md").read_text()
+
+
+LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24}
+DENSE = {"name": "siamese", "pooling": "mean", "similarity": "cosine", **LENGTHS}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_its_rows_are_the_ids_and_vectors_of_the_documents(
+    toy_collection: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: str,
+) -> None:
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **DENSE)
+    index([str(run), "--collection", str(toy_collection), "--out", str(tmp_path / "index"), "--dtype", dtype])
+    capsys.readouterr()
+    monkeypatch.setattr(vectors_table, "ROWS", 50)  # several groups
+    out = tmp_path / "mine.parquet"
+    main([str(tmp_path / "index"), str(out)])
+    opened, collection = open_index(tmp_path / "index"), Collection.open(toy_collection)
+    assert isinstance(opened, DenseIndex)
+    width, stored = opened.vectors.width, np.float32 if dtype == "float32" else np.float16
+    name = {np.float32: "float", np.float16: "halffloat"}[stored]
+    assert capsys.readouterr().out == f"{out}: 120 vectors of {width} x {name}, with their ids\n"
+    file = parquet.ParquetFile(out)
+    assert file.metadata.num_row_groups == 3
+    table = file.read()
+    assert str(table.schema.field("vector").type) == f"fixed_size_list<element: {name}>[{width}]"
+    assert table["id"].to_pylist() == list(collection.corpus.ids)
+    vectors = np.stack(table["vector"].to_numpy(zero_copy_only=False))
+    assert vectors.dtype == stored
+    assert np.array_equal(vectors, opened.vectors[opened.documents.rows])
+
+    faiss = pytest.importorskip("faiss")
+    flat = faiss.IndexFlatIP(width)
+    flat.add(vectors.astype(np.float32))
+    queries = opened.ranker.queries.embeddings(map(collection.queries.tokens, range(8)))
+    scores, _ = flat.search(queries, 10)
+    exact = opened.search_vectors(queries, 10)
+    assert np.allclose(scores[:, 0], [ranked.scores[0] for ranked in exact], atol=1e-2)
+
+
+def test_other_indexes_make_no_table(
+    toy_collection: Path, tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index(["bm25", "--collection", str(toy_collection), "--out", str(tmp_path / "bm25")])
+    out = tmp_path / "out.parquet"
+    assert "an index of kind bm25: only one vector per text makes a table" in refused(main, tmp_path / "bm25", out)
+    assert "not an index" in refused(main, tmp_path, out)
+    assert "--push: is for a model" in refused(main, tmp_path / "bm25", out, "--push", "owner/name")
+    assert not out.exists()
+
+
+PAGE = (toy.ROOT / "docs" / "serve.md").read_text()
+COMMANDS = re.findall(r"^    python -m trainer\.(\w+) (.*)$", PAGE, re.MULTILINE)
+ENCODE, SEARCH = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_a_run_is_served(toy_collection: Path, tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("faiss", reason="needs the packages of the extra `faiss`")
+    monkeypatch.chdir(tmp_path)
+    lengths = {"max_query_tokens": 24, "max_document_tokens": 24}
+    write_run(
+        Path("runs/mine"),
+        toy_collection / "tokenizer.json",
+        name="siamese",
+        similarity="cosine",
+        pooling="mean",
+        **lengths,
+    )
+    Path("data").mkdir()
+    Path("data/mine").symlink_to(toy_collection)
+    assert [command for command, _ in COMMANDS] == ["export", "index", "export", "export"]
+    for command, arguments in COMMANDS:
+        importlib.import_module(f"deepsiam.trainer.{command}").main(shlex.split(arguments))
+    (pushed,) = hub.repositories["models", "OWNER/NAME"]
+    assert pushed["model.safetensors"] == Path("exported/mine/model.safetensors").read_bytes()
+    variables: dict[str, Any] = {}
+    exec(ENCODE, variables)
+    assert variables["scores"].shape == (1, 2)
+    exec(SEARCH, variables)
+    index = open_index("indexes/mine")
+    assert variables["found"] == [[hit.id for hit in hits] for hits in index.search(["a query"], 3)]
+    np.testing.assert_allclose(np.linalg.norm(variables["vectors"], axis=1), 1, atol=1e-5)

@@ -1,4 +1,4 @@
-"""A published model ranks without training, like its run; a cross-encoder also teaches, classifies and starts one."""
+"""Models that rank: precision and prompts; a published one ranks like its run, teaches, classifies and starts one."""
 
 import json
 from collections.abc import Callable
@@ -14,14 +14,17 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.batching.packing import frame, pad
 from deepsiam.models.pretraining.cross_thought import CrossThought
-from deepsiam.trainer import evaluate, mine
+from deepsiam.trainer import evaluate, index, mine
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.ranking.indexes.dense import DenseIndex
+from deepsiam.trainer.ranking.indexes.registry import open_index
 from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.ranking.ranker import VectorRanker
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
-from deepsiam.trainer.ranking.retrieval.system import Embedded
+from deepsiam.trainer.ranking.retrieval.system import Embedded, Texts
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
@@ -29,7 +32,79 @@ from tests import toy
 from tests.trainer.interop.test_cross_encoder import IDENTITY, PAIRS, edit, own_scores, write_folder
 from tests.trainer.runs import write_run
 
-LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
+LENGTHS = {"max_query_tokens": 16, "max_document_tokens": 24}
+
+
+@pytest.mark.parametrize("name", ["siamese", "colbert", "poly_encoder", "cross_encoder", "duobert"])
+def test_models_score_in_bf16_as_in_fp32_but_for_rounding(opened: Collection, tmp_path: Path, name: str) -> None:
+    own = {"cross_encoder": {"hard_negatives": 1}, "duobert": {"hard_negatives": 1}, "poly_encoder": {"m": 4}}
+    keys = LENGTHS | own.get(name, {})
+    run = write_run(tmp_path / "run", opened.directory / "tokenizer.json", seed=3, name=name, **keys)
+    usual, half = (ranker_of(load_trained(run), opened, precision) for precision in (None, "bf16"))
+    assert (usual.precision, half.precision) == ("fp32", "bf16")
+    assert next(half.model.parameters()).dtype == torch.bfloat16
+    assert half.identity == usual.identity
+    lists = [(0, list(range(12))), (1, list(range(6, 18)))]
+    scores = [np.concatenate(ranker.scores(lists)) for ranker in (usual, half)]
+    assert all(of_ranker.dtype == np.float32 for of_ranker in scores)
+    assert 0 < np.abs(scores[1] - scores[0]).max() < 0.05 * np.abs(scores[0]).max()
+    if name == "siamese":
+        DenseIndex.build(half, tmp_path / "index")
+        with pytest.raises(InputError, match="holds an index with another --precision: name another"):
+            DenseIndex.build(usual, tmp_path / "index")
+
+
+PROMPTS = {"query_prompt": "abc de: ", "document_prompt": "fgh"}
+
+
+@pytest.mark.parametrize("name", ["siamese", "colbert", "sparse"])
+def test_other_prompts_rank_as_the_models_own(opened: Collection, tmp_path: Path, name: str) -> None:
+    def ranker(folder: str, **prompts: str) -> VectorRanker:
+        keys = {"name": name, **LENGTHS, **prompts}
+        run = write_run(tmp_path / folder, opened.directory / "tokenizer.json", seed=3, **keys)
+        made = ranker_of(load_trained(run), opened)
+        assert isinstance(made, VectorRanker)
+        return made
+
+    without, own = ranker("without"), ranker("own", **PROMPTS)
+    other = without.with_options(PROMPTS)
+    lists = [(0, list(range(40))), (1, list(range(20, 60)))]
+    plain, expected, scores = (np.concatenate(one.scores(lists)) for one in (without, own, other))
+    np.testing.assert_array_equal(scores, expected)
+    assert not np.array_equal(scores, plain)
+    assert other.identity.items() >= PROMPTS.items()
+    assert other.identity["fingerprint"] != without.identity["fingerprint"]
+    assert own.with_options(PROMPTS) is own
+    assert without.with_options({"query_prompt": ""}) is without
+    removed = own.with_options(dict.fromkeys(PROMPTS, ""))
+    np.testing.assert_array_equal(np.concatenate(removed.scores(lists)), plain)
+    assert not removed.identity.keys() & PROMPTS.keys()
+    for options, words in (
+        ({"document_prompt": "abc de " * 30}, "document_prompt has .* tokens, which leave a text no room"),
+        ({"prompt": "abc"}, "'prompt' is not an option of .*: query_prompt, document_prompt"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            without.with_options(options)
+
+
+def test_an_index_keeps_its_prompts_and_dimensions(
+    opened: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
+) -> None:
+    run = write_run(tmp_path / "run", opened.directory / "tokenizer.json", seed=3, name="siamese", **LENGTHS)
+    options = [f"--{name.replace('_', '-')}={text}" for name, text in PROMPTS.items()]
+    arguments = [str(run), f"--collection={opened.directory}", f"--out={tmp_path / 'index'}", *options]
+    index.main([*arguments, "--dimensions=9"])
+    note, line = capsys.readouterr().out.splitlines()
+    assert "not for its first 9" in note
+    assert "different texts, 9 x float32 each" in line
+    found, ranker = open_index(tmp_path / "index"), ranker_of(load_trained(run), opened).with_options(PROMPTS).cut(9)
+    texts = Texts(opened, [0, 1, 2], list(range(len(opened.corpus))))
+    words = [opened.queries.text(i) for i in texts.queries]
+    for ranked, other in zip(found.search_share(words, 10), ranker.system(texts).rank(10), strict=True):
+        assert ranked.documents.tolist() == other.documents.tolist()
+        np.testing.assert_allclose(ranked.scores, other.scores, atol=1e-6)
+    for number in ("--dimensions=8", "--dimensions=32"):
+        assert "another --dimensions: name another folder" in refused(index.main, *arguments, number)
 
 
 def test_a_cross_thought_run_ranks_by_its_embeddings_without_fine_tuning(toy_collection: Path, tmp_path: Path) -> None:
@@ -60,7 +135,7 @@ def test_a_folder_is_evaluated_beside_its_run(toy_collection: Path, tmp_path: Pa
     assert systems["folder"]["metrics"] == systems["run"]["metrics"]
     (stage,) = systems["folder"]["stages"]
     assert stage["checkpoint"] == str(published)
-    assert stage["max_tokens"] == {"query": 8, "document": 16}
+    assert stage["max_tokens"] == {"query": 16, "document": 24}
     (published / "sentence_bert_config.json").unlink()
     for file, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
         for tokens in ("many", 2, [1], True, 16.5, float("nan")):

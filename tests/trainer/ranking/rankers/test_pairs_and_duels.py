@@ -1,4 +1,4 @@
-"""Lists re-ranked by duels: which are fought, how they become scores, the position bias, and what is refused."""
+"""Pairs are scored once, list by list; duels: which are fought, their scores, position bias and refusals."""
 
 import math
 from itertools import permutations
@@ -15,13 +15,61 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.matching.config import MatchingConfig
 from deepsiam.models.matching.duobert import DuobertConfig
 from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.rankers.duels import AGGREGATES, DuelOptions, DuelRanker, position_bias
+from deepsiam.trainer.ranking.rankers.pairs import PairRanker
 from deepsiam.trainer.ranking.retrieval.encode import BATCH_TOKENS
 from deepsiam.trainer.ranking.retrieval.system import List
-from tests.trainer.ranking.rankers.test_pairs import DOCUMENTS, LISTS, QUERIES, VOCABULARY
+from tests.trainer.ranking.retrieval.fakes import Overlap, OverlapConfig, plain_overlap
+
+VOCABULARY = Vocabulary(100, pad=0, unk=1, cls=2, sep=3, mask=4)
+LISTS = st.lists(st.tuples(st.integers(0, 9), st.lists(st.integers(0, 29), min_size=1, max_size=8)), min_size=1)
+
+
+class Some:
+    """Texts of at least one token; every fifth text is a copy of the first."""
+
+    def __init__(self, number: int, longest: int, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.texts = [rng.integers(5, 15, rng.integers(1, longest)).astype(np.uint16) for _ in range(number)]
+        self.texts[::5] = [self.texts[0]] * len(self.texts[::5])
+
+    def tokens(self, i: int) -> np.ndarray:
+        return self.texts[i]
+
+
+QUERIES, DOCUMENTS = Some(10, 9, seed=0), Some(30, 25, seed=1)
+
+
+TEXTS: Any = SimpleNamespace(queries=QUERIES, corpus=DOCUMENTS)
+
+
+def loaded(model: TrunkModel, keys: MatchingConfig) -> LoadedModel:
+    return LoadedModel(model, keys, VOCABULARY, Path("run/step"))  # type: ignore[arg-type]
+
+
+def pair(query: int, document: int) -> tuple[list[int], list[int]]:
+    return QUERIES.tokens(query)[:6].tolist(), DOCUMENTS.tokens(document)[:14].tolist()
+
+
+@given(LISTS, st.integers(1, 200), st.sampled_from([0, 3]))
+def test_scores_are_those_of_each_pair(lists: list[List], budget: int, classes: int) -> None:
+    model = Overlap(classes)
+    with patch.dict(BATCH_TOKENS, cpu=budget):
+        scores = PairRanker(loaded(model, OverlapConfig()), TEXTS).scores(lists)
+    for (query, documents), of_list in zip(lists, scores, strict=True):
+        expected = np.array([plain_overlap(*pair(query, document)) for document in documents])
+        assert of_list.dtype == np.float32
+        np.testing.assert_array_equal(of_list, np.eye(3)[expected % 3] if classes else expected)
+    different = {(*map(tuple, pair(query, document)),) for query, documents in lists for document in documents}
+    assert sum(rows for rows, _ in model.batches) == len(different)  # equal pairs are scored once
+    for rows, width in model.batches:
+        assert rows == 1 or rows * (width - 7) <= budget  # widths are rounded up to a multiple of 8
+
 
 KEYS = DuobertConfig(name="duobert", hard_negatives=1, max_query_tokens=8, max_document_tokens=16, max_duel_tokens=30)
 
@@ -51,10 +99,8 @@ class Plain(TrunkModel):
         return torch.tensor(logits)
 
 
-def ranker(model: Any = None) -> DuelRanker:
-    texts: Any = SimpleNamespace(queries=QUERIES, corpus=DOCUMENTS)
-    tokenizer: Any = VOCABULARY
-    return DuelRanker(LoadedModel(model or Plain(), KEYS, tokenizer, Path("run/step")), texts)
+def ranker(model: Plain | None = None) -> DuelRanker:
+    return DuelRanker(loaded(model or Plain(), KEYS), TEXTS)
 
 
 def cut(query: int, document: int) -> tuple[list[int], list[int]]:

@@ -1,4 +1,4 @@
-"""A multi-vector index: against a plain loop and evaluation, on several ranks, with centroids, and what is refused."""
+"""Dense and multi-vector indexes: blocks, precision, students, centroids, and vectors that are refused."""
 
 import shutil
 from pathlib import Path
@@ -6,20 +6,76 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+import deepsiam
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import train
+from deepsiam.trainer import search
 from deepsiam.trainer.ranking.indexes import centroids
+from deepsiam.trainer.ranking.indexes.blocks import Blocks
 from deepsiam.trainer.ranking.indexes.centroids import nearest_of_query, texts_of
+from deepsiam.trainer.ranking.indexes.dense import DenseIndex
 from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.multi_vector import MultiVectorIndex
-from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.indexes.registry import open_index
+from deepsiam.trainer.ranking.ranker import ModelRanker
+from deepsiam.trainer.ranking.rankers.registry import open_ranker, ranker_of
 from deepsiam.trainer.ranking.retrieval.search import Ranked, merged, packed
 from deepsiam.trainer.ranking.retrieval.shared import NOTHING
 from deepsiam.trainer.ranking.retrieval.system import Texts
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from tests import toy
 from tests.trainer.ranking.indexes.conftest import Kinds
 from tests.trainer.ranking.indexes.five_blocks import build, queries, recall, tree
 from tests.trainer.ranking.retrieval.fakes import tokens_run
+from tests.trainer.runs import write_run
+
+
+@given(st.integers(0, 47), st.integers(0, 60), st.lists(st.integers(0, 46)))
+def test_rows_of_blocks_are_those_of_one_array(start: int, length: int, places: list[int]) -> None:
+    whole = np.arange(47 * 3, dtype=np.float32).reshape(47, 3)
+    blocks = Blocks([whole[:20], whole[20:23], whole[23:23], whole[23:]])
+    assert len(blocks) == 47
+    if start < 47:
+        np.testing.assert_array_equal(blocks[start : start + length], whole[start : start + length])
+    np.testing.assert_array_equal(blocks[np.array(places, np.int64)], whole[places])
+    for rank in range(3):
+        share = blocks.share(rank, 3)
+        own = np.arange(len(share))
+        np.testing.assert_array_equal(share[own], whole[share.numbers(own)])
+
+
+def test_queries_have_the_precision_of_the_documents(kinds: Kinds, copies: Collection, tmp_path: Path) -> None:
+    DenseIndex.build(open_ranker(kinds.runs["dense"][0], copies, "bf16"), tmp_path / "index")
+    ranker = open_index(tmp_path / "index").ranker
+    assert isinstance(ranker, ModelRanker)
+    assert ranker.precision == "bf16"
+
+
+def test_a_student_searches_its_teachers_vectors(
+    kinds: Kinds, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The student has another width, with a layer to the teacher's, and another tokenizer."""
+    index = kinds.made["dense"]
+    assert isinstance(index, DenseIndex)
+    texts = [*index.collection.corpus.texts()][:50]
+    tokenizer = train(texts, 300, tmp_path / "tokenizer.json")
+    trunk = {**toy.TRUNK, "hidden_size": 16, "vocab_size": tokenizer.vocab_size}
+    keys = {"pooling": "mean", "projection": index.vectors.width, "max_query_tokens": 12}
+    student = write_run(tmp_path / "run", tokenizer.path, seed=5, trunk=trunk, name="siamese", **keys)
+    folder, queries = index.folder.directory, [" ".join(text.split()[:4]) for text in texts[:9]]
+    found = open_index(folder, query_model=student).search(queries, 5)
+    scores = deepsiam.load(student).encode_query(queries) @ np.concatenate(index.vectors.arrays).T
+    rows = dict(zip(index.collection.corpus.ids, index.documents.rows.tolist(), strict=True))  # of documents' vectors
+    for hits, row in zip(found, scores, strict=True):
+        assert [hit.score for hit in hits] == pytest.approx([row[rows[hit.id]] for hit in hits], rel=1e-4)
+        assert hits[0].score == pytest.approx(row.max(), rel=1e-4)
+    search.main([str(folder), "--query-model", str(student), queries[0]])
+    assert found[0][0].id in capsys.readouterr().out
+
 
 QUERIES = list(range(0, 120, 9))
 
@@ -83,14 +139,6 @@ def test_rankings_of_different_lengths_are_packed() -> None:
     assert found[1].scores.tolist() == [2, 0.5, 0.5, -1.5]
 
 
-def test_vectors_that_half_precision_cannot_hold_are_refused(copies: Collection, tmp_path: Path) -> None:
-    trained = tokens_run(copies)
-    with torch.no_grad():
-        trained.model.trunk.get_input_embeddings().weight.mul_(1e7)  # type: ignore[operator, union-attr]
-    with pytest.raises(InputError, match=r"000000.npy as float16: the model's embeddings are not finite"):
-        MultiVectorIndex.build(ranker_of(trained, copies), tmp_path / "index")
-
-
 def test_missing_lists_are_made_again(index: MultiVectorIndex, tmp_path: Path) -> None:
     folder = shutil.copytree(index.folder.directory, tmp_path / "index")
     opened, expected = MultiVectorIndex.open(IndexFolder.open(folder), index.ranker), tree(folder)
@@ -102,3 +150,17 @@ def test_missing_lists_are_made_again(index: MultiVectorIndex, tmp_path: Path) -
     opened.prepare(centroids.NAME)
     assert tree(folder) == expected
     assert (lists / "000001.npy").stat().st_mtime_ns == before
+
+
+def test_vectors_that_are_not_finite_are_refused(kinds: Kinds, copies: Collection, tmp_path: Path) -> None:
+    model, tokens = load_trained(kinds.runs["dense"][0]), tokens_run(copies)
+    with torch.no_grad():
+        for parameter in model.model.parameters():
+            parameter.fill_(np.nan)
+        tokens.model.trunk.get_input_embeddings().weight.mul_(1e7)  # type: ignore[operator, union-attr]
+    with pytest.raises(InputError, match=r"encode 000000.npy: the model's embeddings are not finite"):
+        DenseIndex.build(ranker_of(model, copies), tmp_path / "dense")
+    with pytest.raises(InputError, match=r"000000.npy as float16: the model's embeddings are not finite"):
+        MultiVectorIndex.build(ranker_of(tokens, copies), tmp_path / "tokens")
+    for name in ("dense", "tokens"):
+        assert not list((tmp_path / name / "blocks").iterdir())
