@@ -107,9 +107,7 @@ def test_two_ranks_keep_the_same_pairs_as_one(pairs: Path, run: Path, tmp_path: 
     assert not (tmp_path / "2.kept").exists()
 
 
-def test_refusals_are_one_line(
-    shards: Path, pairs: Path, run: Path, tmp_path: Path, refused: Callable[..., str]
-) -> None:
+def test_refusals_are_told(shards: Path, pairs: Path, run: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
     colbert = write_run(tmp_path / "colbert", pairs / "tokenizer.json", name="colbert", **LENGTHS)
     usual = [f"--pairs={pairs}", "--consistent=2", f"--system={run}"]
     for given, words in (

@@ -114,8 +114,8 @@ def test_every_command_takes_it_in_place_of_a_run(toy_collection: Path, tmp_path
     check_mean(out, runs, [row["weight"] for row in record["merged"]])
     export.main([str(out), str(tmp_path / "exported")])
     index.main([str(out), f"--collection={toy_collection}", f"--out={tmp_path / 'index'}"])
-    values_of_run = toy.finetune_values(tmp_path / "next", toy_collection, init_from=str(out))
-    trunk = finetuning.build(build(FinetuneRecipe, values_of_run, "test")).model.trunk
+    recipe = build(FinetuneRecipe, toy.finetune_values(tmp_path / "next", toy_collection, init_from=str(out)), "test")
+    trunk = finetuning.build(recipe).model.trunk
     merged = weights_of(out)
     assert all(torch.equal(parameter, merged[f"trunk.{name}"]) for name, parameter in trunk.named_parameters())
 
@@ -185,20 +185,20 @@ def test_runs_that_do_not_suit_each_other_are_refused(
 
 
 def test_other_shapes_methods_and_tokenizers_are_refused(toy_collection: Path, tmp_path: Path) -> None:
-    tokenizer = toy_collection / "tokenizer.json"
-    first = write_run(tmp_path / "first", tokenizer, **SIAMESE)
-    wider = write_run(tmp_path / "wider", tokenizer, trunk={**toy.TRUNK, "intermediate_size": 96}, **SIAMESE)
-    colbert = write_run(tmp_path / "colbert", tokenizer, name="colbert")
-    other = write_run(tmp_path / "other", tokenizer, **SIAMESE)
+    tokenizer, wide = toy_collection / "tokenizer.json", {**toy.TRUNK, "intermediate_size": 96}
+    first, other = (write_run(tmp_path / name, tokenizer, **SIAMESE) for name in ("first", "other"))
     file = checkpoint.folder(other, STEP) / checkpoint.TOKENIZER
     file.write_text(file.read_text() + "\n")
     vouch(file.parent)
-    for run, message in {
-        wider: r"wider/.*: trunk.intermediate_size is 96, and 64 in .*first/",
-        colbert: r"colbert/.*: method.name is colbert, and siamese in ",
-        other: r"other/.*: tokenizer.sha256 is ",
-    }.items():
-        with pytest.raises(InputError, match=message):
+    for run, message in (
+        (
+            write_run(tmp_path / "wider", tokenizer, trunk=wide, **SIAMESE),
+            "trunk.intermediate_size is 96, and 64 in .*first/",
+        ),
+        (write_run(tmp_path / "colbert", tokenizer, name="colbert"), "method.name is colbert, and siamese in "),
+        (other, "tokenizer.sha256 is "),
+    ):
+        with pytest.raises(InputError, match=f"{run.name}/.*: {message}"):
             merging.merge([first, run], tmp_path / "out", None, None)
 
 
@@ -246,9 +246,7 @@ def test_equal_weights_stay_the_same_to_the_bit_and_nothing_half_written_is_left
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_one_run_a_damaged_one_a_folder_that_exists_and_re_rankers_are_refused(
-    toy_collection: Path, tmp_path: Path
-) -> None:
+def test_one_run_damage_a_folder_that_exists_and_re_rankers_are_refused(toy_collection: Path, tmp_path: Path) -> None:
     first, second = write_runs(tmp_path, toy_collection, 2)
     with pytest.raises(InputError, match="a mean needs two runs or more"):
         merging.merge([first], tmp_path / "out", None, None)

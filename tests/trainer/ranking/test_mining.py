@@ -122,12 +122,11 @@ def test_negatives_are_those_of_a_plain_filter(planted: Collection, margin: floa
 
 
 def test_a_relevant_document_that_was_not_found_leaves_nothing_within_a_margin(planted: Collection) -> None:
-    texts = mining_texts(planted, "train")
-    place = {document: i for i, document in enumerate(texts.pool)}
-    ranked = [Ranked(np.array([place[140]]), np.array([-5.0], np.float32))] * QUERIES
-    relevant = Relevant.of_groups(planted, planted.groups("train"))
-    assert all(len(found.documents) == 0 for found in mine(texts, relevant, ranked, 0.0).negatives.values())
-    assert all(found.documents.tolist() == [140] for found in mine(texts, relevant, ranked, None).negatives.values())
+    texts, relevant = mining_texts(planted, "train"), Relevant.of_groups(planted, planted.groups("train"))
+    ranked = [Ranked(np.array([texts.pool.index(140)]), np.array([-5.0], np.float32))] * QUERIES
+    for margin, expected in ((0.0, []), (None, [140])):
+        found = mine(texts, relevant, ranked, margin).negatives.values()
+        assert all(negatives.documents.tolist() == expected for negatives in found)
 
 
 @pytest.mark.parametrize("pools", [{}, {"test": "d8\nd9\nd0\n"}, {"train": "d0\nd3\nd7\n", "test": "d8\n"}])
@@ -267,15 +266,16 @@ def test_a_model_learns_nothing_from_itself(planted: Collection, tmp_path: Path,
 
 def test_splits_with_nothing_to_mine_for_are_refused(toy_classes: Path, shards: Path, tmp_path: Path) -> None:
     classes = Collection.open(toy_classes)
-    with pytest.raises(InputError, match="its labels are classes"):
-        mining_texts(classes, "train")
     with pytest.raises(InputError, match="its labels are classes: a teacher has no scores for them"):
         with_scores("train", ranker_of(overlap_run(classes), classes))
     none = written(tmp_path / "c", shards / "tokenizer.json", WORDS[:10], {"train": "q0\td0\t0\n"})
-    with pytest.raises(InputError, match="split train has no relevant document"):
-        mining_texts(none, "train")
-    with pytest.raises(InputError, match="no split 'dev'"):
-        mining_texts(none, "dev")
+    for collection, split, words in (
+        (classes, "train", "its labels are classes"),
+        (none, "train", "split train has no relevant document"),
+        (none, "dev", "no split 'dev'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            mining_texts(collection, split)
 
 
 def test_a_re_ranker_orders_what_was_found_and_the_relevant_documents(toy_collection: Path, tmp_path: Path) -> None:

@@ -229,9 +229,7 @@ def test_the_recipe_comes_first(toy_collection: Path, tmp_path: Path, capsys: py
 CLASSES = ("contradiction", "Neutral", "entailment")  # another order than the data's
 
 
-def test_classes_go_by_their_names(
-    toy_classes: Path, tmp_path: Path, library: Any, refused: Callable[..., str]
-) -> None:
+def test_classes_go_by_names(toy_classes: Path, tmp_path: Path, library: Any, refused: Callable[..., str]) -> None:
     names = dict(enumerate(CLASSES))
     tokenizer_json = toy_classes / "tokenizer.json"
     folder = write_folder(tmp_path / "folder", tokenizer_json, "bert", num_labels=3, id2label=names, label2id={})

@@ -14,7 +14,7 @@ EXAMPLES = '{"document": "D1", "query": "q1"}\n{"document": "D2", "query": "q2",
 
 
 def write(path: Path, content: str) -> Path:
-    path.write_text(content)
+    path.write_bytes(content.encode("latin-1"))
     return path
 
 
@@ -44,6 +44,7 @@ def test_ones_own_prompt(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
+        ("p.txt", "\xff{document}", r"p.txt: not UTF-8 \(invalid start byte at byte 0\)"),
         ("p.txt", "Ask about {text}", r"p.txt: its last message, and no other, must have \{document\}: write it where"),
         ("p.json", "[]", "its last message"),
         ("p.json", '[{"role": "user", "content": "{document}"}, {"role": "user", "content": ""}]', "its last message"),
@@ -51,23 +52,13 @@ def test_ones_own_prompt(tmp_path: Path) -> None:
         ("e.jsonl", "", r"e.jsonl: has no example: write \{"),
         ("e.jsonl", '{"document": "D", "query": "q"}\n{"document": "D"}\n', r"e.jsonl:2: query: field required"),
         ("e.jsonl", '{"document": "D", "query": " "}\n', r"e.jsonl:1: an example has an empty document or query"),
-        (
-            "e.jsonl",
-            '{"document": "D", "query": "q", "kind": "claim"}\n',
-            "e.jsonl:1: its kind 'claim' is none of: que",
-        ),
+        ("e.jsonl", '{"document": "D", "query": "q", "kind": "claim"}\n', "e.jsonl:1: its kind 'claim' is none of: q"),
     ],
 )
 def test_files_that_are_refused(name: str, content: str, words: str, tmp_path: Path) -> None:
     path = write(tmp_path / name, content)
     with pytest.raises(InputError, match=words):
         open_prompts(["question"], *((None, path) if name == "e.jsonl" else (path, None)))
-
-
-def test_a_file_of_other_bytes_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "p.txt").write_bytes(b"\xff{document}")
-    with pytest.raises(InputError, match=r"p.txt: not UTF-8 \(invalid start byte at byte 0\)"):
-        open_prompts(["question"], tmp_path / "p.txt", None)
 
 
 DOCUMENT = "The ship sailed a long way around the cape, and its old crew baked bread every day of the year."
@@ -120,14 +111,8 @@ def test_every_text_is_read_and_judged(written: str) -> None:
 )
 def test_what_is_left_out(query: str, reason: str | None) -> None:
     assert reason_against(query, DOCUMENT, True, {words_of("An example's QUERY")}) == reason
-
-
-def test_a_query_without_an_end_is_overlong() -> None:
-    assert reason_against("what did they", DOCUMENT, False, set()) == "overlong"
-
-
-def test_the_whole_of_a_short_document_is_a_copy() -> None:
-    assert reason_against("The ship!", "the ship", True, set()) == "copied"
+    assert reason_against("what did they", DOCUMENT, False, set()) == "overlong"  # without an end
+    assert reason_against("The ship!", "the ship", True, set()) == "copied"  # the whole of a short document
 
 
 def test_the_share_of_n_grams() -> None:

@@ -103,9 +103,7 @@ def left_out_of(queries: int, documents: int) -> st.SearchStrategy[dict[int, np.
 
 
 @given(PAIRS, st.sampled_from([None, 0.3, 1.0]), st.data())
-def test_a_fusion_of_fusions_is_a_plain_sum_of_sums(
-    pair: np.ndarray, weight: float | None, data: st.DataObject
-) -> None:
+def test_a_fusion_of_fusions_is_a_sum_of_sums(pair: np.ndarray, weight: float | None, data: st.DataObject) -> None:
     """Within a query, without the document that is left out."""
     _, queries, documents = pair.shape
     left_out = data.draw(left_out_of(queries, documents))
@@ -128,9 +126,7 @@ SOME = st.dictionaries(st.integers(0, 9), EIGHTHS, max_size=8)  # scores by docu
 
 
 @given(SOME, SOME, st.sampled_from([None, 0.0, 0.3, 1.0]))
-def test_a_missing_document_scores_lowest(
-    first: dict[int, float], second: dict[int, float], weight: float | None
-) -> None:
+def test_a_missing_one_scores_lowest(first: dict[int, float], second: dict[int, float], weight: float | None) -> None:
     every = sorted(first.keys() | second.keys())
     ranked = fuse_lists(*(as_ranked(scores) for scores in (first, second)), weight)
     assert sorted(ranked.documents.tolist()) == every

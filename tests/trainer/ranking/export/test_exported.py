@@ -51,7 +51,9 @@ def card_of(run: Path, out: Path) -> tuple[dict[str, Any], str]:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_card_has_tags_licence_base_data_and_recipe(name: str, toy_collection: Path, tmp_path: Path) -> None:
+def test_the_card_has_tags_licence_base_data_and_recipe(
+    name: str, toy_collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS[name])
     front, text = card_of(run, tmp_path / "out")
     assert front["license"] == "unknown"
@@ -62,45 +64,50 @@ def test_the_card_has_tags_licence_base_data_and_recipe(name: str, toy_collectio
     base, data = ("`p`", "`c`, split train") if name == "siamese" else ("random weights", "`s`")
     assert f"- Base: {base}\n- Data: {data}\n" in text
     assert "Measured" not in text
+    if name == "siamese":
+        (tmp_path / "c").symlink_to(toy_collection)
+        monkeypatch.chdir(tmp_path)
+        counts = Collection.open(toy_collection).manifest["counts"]
+        documents, queries = counts["corpus"]["texts"], counts["splits"]["train"]
+        words = f"`c`: {documents:,} documents; split train, {queries:,} queries with their judged documents\n"
+        assert words in card_of(run, tmp_path / "counted")[1]
 
 
 EVIL = "x`` | <img src=x onerror=alert(1)>\n```\n# [a](javascript:b) &lt;"
 
 
-def test_what_a_foreign_recipe_says_becomes_no_markup(toy_collection: Path, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS["siamese"])
-    trained = load_trained(run)
-    data = trained.recipe.data.model_copy(update={"collection": EVIL, "split": EVIL})
-    recipe = trained.recipe.model_copy(update={"init_from": EVIL, "run": EVIL, "data": data})
-    export_encoder(replace(trained, recipe=recipe), tmp_path / "out")
-    text = (tmp_path / "out" / "README.md").read_text().split("---\n", 2)[2]
+def test_a_foreign_recipe_is_no_markup_and_the_hub_is_linked(hub: Hub, toy_collection: Path, tmp_path: Path) -> None:
+    trained = load_trained(write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS["siamese"]))
+
+    def text_with(data: dict[str, Any], out: str, **changes: Any) -> str:
+        recipe = trained.recipe.model_copy(update={"data": trained.recipe.data.model_copy(update=data), **changes})
+        export_encoder(replace(trained, recipe=recipe), tmp_path / out)
+        return (tmp_path / out / "README.md").read_text()
+
+    text = text_with({"collection": EVIL, "split": EVIL}, "evil", init_from=EVIL, run=EVIL).split("---\n", 2)[2]
     page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
     assert not re.search("<(img|a |h1>a|td)", page)
     assert page.count("&lt;img src=x onerror=alert(1)&gt;") == 8  # run, base, data and split, twice each
     assert page.count("&amp;lt;") == 8
 
-
-def test_the_card_counts_the_collection(toy_collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS["siamese"])
-    (tmp_path / "c").symlink_to(toy_collection)
-    monkeypatch.chdir(tmp_path)
-    counts = Collection.open(toy_collection).manifest["counts"]
-    documents, queries = counts["corpus"]["texts"], counts["splits"]["train"]
-    _, text = card_of(run, tmp_path / "out")
-    assert f"`c`: {documents:,} documents; split train, {queries:,} queries with their judged documents\n" in text
+    hub.publish("owner/data", {"train.jsonl": b'{"query": "fox", "document": "a fox"}\n'}, "datasets")
+    tokenizer = tokenizers.load(toy_collection / "tokenizer.json")
+    build("pairs", [Path(*local_files("hf://datasets/owner/data/*.jsonl"))], tmp_path / "c", tokenizer)
+    start = f"hf://owner/mine@{'a' * 40}"
+    assert f"- Base: `{start}`" in text_with({"collection": tmp_path / "c"}, "out", init_from=start)
+    read = ModelCard.load(tmp_path / "out" / "README.md").data
+    assert (read.base_model, read.datasets) == ("owner/mine", ["owner/data"])
 
 
-@pytest.mark.parametrize("name", ["run", "best"])  # a run may have the name of the folder that a run keeps its best in
-def test_the_card_has_what_the_run_and_evaluate_measured(name: str, toy_collection: Path, tmp_path: Path) -> None:
-    run = write_run(tmp_path / name, toy_collection / "tokenizer.json", **METHODS["siamese"])
+def test_the_card_has_what_the_run_and_evaluate_measured(toy_collection: Path, tmp_path: Path) -> None:
+    """The run has the name of the folder that a run keeps its best in."""
+    run = write_run(tmp_path / "best", toy_collection / "tokenizer.json", **METHODS["siamese"])
     with open_events(run / "tensorboard", 1) as events:
         events.add_scalar("probe/ndcg@10", 0.25, STEP - 1)
         events.add_scalar("probe/ndcg@10", 0.5, STEP)
         events.add_scalar("loss/softmax", 3.0, STEP)
-    systems = Systems.open(
-        Collection.open(toy_collection), read_systems(["bm25", f"mine={run}", "b=mine(query_prompt=abc)"])
-    )
-    results = compare(systems, "test")
+    given = read_systems(["bm25", f"mine={run}", "b=mine(query_prompt=abc)"])
+    results = compare(Systems.open(Collection.open(toy_collection), given), "test")
     write_results(tmp_path / "results.json", results)
     (tmp_path / "other.json").write_text("{}")
     front, text = card_of(run, tmp_path / "out")
@@ -121,20 +128,6 @@ def test_the_card_has_what_the_run_and_evaluate_measured(name: str, toy_collecti
     forged["systems"]["mine"]["stages"][0]["checkpoint_sha256"] = "0" * 64  # as if trained anew since
     (tmp_path / "results.json").write_text(json.dumps(forged))
     assert "of results.json" not in card_of(run, tmp_path / "later")[1]
-
-
-def test_the_card_links_what_is_on_the_hub(hub: Hub, toy_collection: Path, tmp_path: Path) -> None:
-    hub.publish("owner/data", {"train.jsonl": b'{"query": "fox", "document": "a fox"}\n'}, "datasets")
-    tokenizer = tokenizers.load(toy_collection / "tokenizer.json")
-    build("pairs", [Path(*local_files("hf://datasets/owner/data/*.jsonl"))], tmp_path / "c", tokenizer)
-    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS["siamese"])
-    trained = load_trained(run)
-    data = trained.recipe.data.model_copy(update={"collection": tmp_path / "c"})
-    recipe = trained.recipe.model_copy(update={"init_from": f"hf://owner/mine@{'a' * 40}", "data": data})
-    export_encoder(replace(trained, recipe=recipe), tmp_path / "out")
-    read = ModelCard.load(tmp_path / "out" / "README.md").data
-    assert (read.base_model, read.datasets) == ("owner/mine", ["owner/data"])
-    assert f"- Base: `hf://owner/mine@{'a' * 40}`" in (tmp_path / "out" / "README.md").read_text()
 
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24}
@@ -197,15 +190,8 @@ ENCODE, SEARCH = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 def test_a_run_is_served(toy_collection: Path, tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("faiss", reason="needs the packages of the extra `faiss`")
     monkeypatch.chdir(tmp_path)
-    lengths = {"max_query_tokens": 24, "max_document_tokens": 24}
-    write_run(
-        Path("runs/mine"),
-        toy_collection / "tokenizer.json",
-        name="siamese",
-        similarity="cosine",
-        pooling="mean",
-        **lengths,
-    )
+    keys = {"name": "siamese", "similarity": "cosine", "pooling": "mean"}
+    write_run(Path("runs/mine"), toy_collection / "tokenizer.json", max_query_tokens=24, max_document_tokens=24, **keys)
     Path("data").mkdir()
     Path("data/mine").symlink_to(toy_collection)
     assert [command for command, _ in COMMANDS] == ["export", "index", "export", "export"]

@@ -167,9 +167,7 @@ def test_two_real_ranks_make_the_same_files_and_find_the_same(kinds: Kinds, tmp_
 
 
 @WAYS
-def test_equal_documents_tie_in_their_order(
-    kinds: Kinds, copies: Collection, name: str, approximation: str | None
-) -> None:
+def test_copies_tie_in_their_order(kinds: Kinds, copies: Collection, name: str, approximation: str | None) -> None:
     for ranked in kinds.made[name].search_share(queries(copies), 120, approximation):
         place = {document: rank for rank, document in enumerate(ranked.documents.tolist())}
         for i in range(30):

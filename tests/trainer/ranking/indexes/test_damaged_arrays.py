@@ -150,9 +150,7 @@ def use(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "files", "change", "words"), ROWS, ids=range(len(ROWS)))
-def test_damage_is_named(
-    kinds: Kinds, tmp_path: Path, name: str, files: str, change: Change | None, words: str
-) -> None:
+def test_damage_is_told(kinds: Kinds, tmp_path: Path, name: str, files: str, change: Change | None, words: str) -> None:
     folder = shutil.copytree(kinds.made[name].folder.directory, tmp_path / "index")
     for file in sorted(folder.glob(files)):
         damaged = None if change is None else np.ascontiguousarray(change(np.load(file)))

@@ -156,7 +156,7 @@ def test_vectors_of_other_lengths_are_refused_before_anything_is_written(copies:
     assert not (tmp_path / "i").exists()
 
 
-def test_a_batch_is_decoded_at_once(
+def test_decodes_by_batches(
     made: dict[str, MultiVectorIndex], copies: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []

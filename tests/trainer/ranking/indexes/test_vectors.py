@@ -55,9 +55,7 @@ def test_queries_have_the_precision_of_the_documents(kinds: Kinds, copies: Colle
     assert ranker.precision == "bf16"
 
 
-def test_a_student_searches_its_teachers_vectors(
-    kinds: Kinds, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_student_searches_its_teacher(kinds: Kinds, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The student has another width, with a layer to the teacher's, and another tokenizer."""
     index = kinds.made["dense"]
     assert isinstance(index, DenseIndex)
@@ -85,7 +83,7 @@ def index(kinds: Kinds) -> MultiVectorIndex:
     return kinds.made["multi_vector"]  # type: ignore[return-value]
 
 
-def test_centroids_find_nearly_all(
+def test_centroids_find_almost_all(
     index: MultiVectorIndex, copies: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exact = index.search_share(queries(copies)[:-1], 10)

@@ -50,9 +50,7 @@ def ranker(run: Path, collection: Collection) -> DenseRanker:
 
 
 @pytest.mark.parametrize(("name", "width"), [("cosine", 32), ("dot", 20), ("plain", 32)])
-def test_vectors_are_cut_and_scaled_for_cosine(
-    runs: dict[str, Path], opened: Collection, name: str, width: int
-) -> None:
+def test_vectors_are_cut_and_scaled(runs: dict[str, Path], opened: Collection, name: str, width: int) -> None:
     texts = Texts(opened, [0, 1, 2], list(range(40)))
     whole = ranker(runs[name], opened)
     assert (whole.width, whole.note) == (width, None)
@@ -160,9 +158,7 @@ class Shares(Tokens):
         return shares * (1 + 1e-6 * torch.arange(shares.shape[1]))
 
 
-def test_scores_of_a_list_see_all_of_it_and_equal_texts_tie(
-    opened: Collection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scores_of_a_list_see_all_of_it_and_copies_tie(opened: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "DOCUMENT_VECTORS", 1)
     lists = [(3, [9, 0, 3, 9, 0, 7]), (5, [3, 4])]
     run = tokens_run(opened)
@@ -198,9 +194,7 @@ def euclidean(opened: Collection, tmp_path: Path) -> Iterator[ModelRanker]:
         yield ranker_of(loaded, opened)
 
 
-def test_a_kind_is_a_file_and_a_line(
-    euclidean: ModelRanker, opened: Collection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kind_is_one_file(euclidean: ModelRanker, opened: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task.of(opened, "test")
     embedded = registry.RANKERS["dense"](euclidean.loaded, opened).system(task)
     queries, documents = (vectors.astype(np.float64) for vectors in (embedded.queries, embedded.documents))  # type: ignore[attr-defined]

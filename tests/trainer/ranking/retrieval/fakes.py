@@ -152,17 +152,18 @@ def plain_overlap(query: list[int], document: list[int], special: int = 1) -> in
     return sum(token in query for token in document[:14]) + special
 
 
-def tokens_run(collection: Collection, seed: int = 0) -> LoadedModel:
+def tokens_run(collection: Collection) -> LoadedModel:
     """A `Tokens` model, as `load_trained` would return it."""
-    torch.manual_seed(seed)
-    config = TokensConfig()
-    return _run(collection, config.model(new_trunk(toy.TRUNK, collection.tokenizer)).eval(), config)
+    return _encoder_run(collection, TokensConfig())
 
 
-def terms_run(collection: Collection, seed: int = 0) -> LoadedModel:
+def terms_run(collection: Collection) -> LoadedModel:
     """A `TermWeights` model, as `load_trained` would return it."""
-    torch.manual_seed(seed)
-    config = TermsConfig()
+    return _encoder_run(collection, TermsConfig())
+
+
+def _encoder_run(collection: Collection, config: DualEncoderConfig) -> LoadedModel:
+    torch.manual_seed(0)
     return _run(collection, config.model(new_trunk(toy.TRUNK, collection.tokenizer)).eval(), config)
 
 

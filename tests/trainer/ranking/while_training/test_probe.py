@@ -58,9 +58,7 @@ def plain_figures(
 
 
 @given(st.integers(1, 8), st.integers(2, 30), st.integers(1, 6), st.integers(0, 99), st.booleans(), st.integers(1, 30))
-def test_the_figures_are_those_of_plain_loops(
-    queries: int, documents: int, width: int, seed: int, own: bool, block: int
-) -> None:
+def test_figures_are_those_of_loops(queries: int, documents: int, width: int, seed: int, own: bool, block: int) -> None:
     rng = np.random.default_rng(seed)
     rows, corpus = rng.normal(size=(queries, width)), rng.normal(size=(documents, width))
     relevant = [frozenset(rng.choice(documents, rng.integers(1, 3), replace=False).tolist()) for _ in rows]

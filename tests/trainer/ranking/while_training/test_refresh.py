@@ -46,13 +46,6 @@ SIAMESE = {"name": "siamese", **LENGTHS}
 EVERY, STEPS = 4, 10
 
 
-@pytest.fixture
-def saved(toy_collection: Path, tmp_path: Path) -> Path:
-    """The checkpoint of a run that has reached its refresh step."""
-    write_run(tmp_path / "run", toy_collection / "tokenizer.json", **SIAMESE)
-    return checkpoint.folder(tmp_path / "run", STEP)
-
-
 @pytest.fixture(autouse=True)
 def several_blocks_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     small(monkeypatch)
@@ -113,19 +106,30 @@ def test_recipes_that_cannot_mine_are_refused(toy_collection: Path, method: dict
         finetuning.build(build_recipe(FinetuneRecipe, values, "recipe.yaml"))
 
 
-@pytest.mark.parametrize("margin", [None, 0.05, "0.1%"])
+OWN = {"query_prompt": "abc de", "document_prompt": "abc"}  # prompts of a source
+
+
+@pytest.mark.parametrize(
+    ("method", "margin", "prompts"),
+    [(SIAMESE, None, {}), (SIAMESE, 0.05, {}), (SIAMESE, "0.1%", OWN), ({"name": "sparse", **LENGTHS}, None, {})],
+    ids=range(4),
+)
 def test_a_generation_is_a_plain_search_with_its_weights(
-    saved: Path, opened: Collection, margin: float | str | None
+    opened: Collection, tmp_path: Path, method: dict[str, Any], margin: float | str | None, prompts: dict[str, str]
 ) -> None:
-    generations, beats = alone(saved, opened, margin), []
+    write_run(tmp_path / "run", opened.directory / "tokenizer.json", **method)
+    saved = checkpoint.folder(tmp_path / "run", STEP)
+    generations, beats = alone(saved, opened, margin, **prompts), list[int]()
     refresh = Refresh(generations.config, {"": generations})
     figures = refresh.make(STEP, saved, lambda: beats.append(1))[""]
     assert beats
     refresh.use(STEP + 2)
     made = generations.source.generation
     assert made is not None
-    expected = plain(saved, opened, margin)
+    expected = plain(saved, opened, margin, **prompts)
     assert {query: sorted(made.negatives(query).tolist()) for query in expected} == expected
+    assert any(expected.values())
+    assert not prompts or expected != plain(saved, opened, margin)
     assert made.negatives(10_000).tolist() == []
     assert figures["new"] == 1  # all are new: the groups have no negatives of their own
     assert figures["of_a_query"] == pytest.approx(np.mean([len(found) for found in expected.values()]))
@@ -134,28 +138,10 @@ def test_a_generation_is_a_plain_search_with_its_weights(
     drawn = [example.candidates.tolist() for example in generations.source.read(0, 0)]
     groups = generations.source.groups  # of one relevant document each
     for candidates, number in zip(drawn, generations.source.places(np.arange(8)).tolist(), strict=True):
-        assert candidates == [
-            int(groups.candidates.flat[number]),
-            *made.negatives(int(groups.queries[number])).tolist(),
-        ]
+        relevant, query = int(groups.candidates.flat[number]), int(groups.queries[number])
+        assert candidates == [relevant, *made.negatives(query).tolist()]
     refresh.use(STEP - 1)
     assert generations.source.generation is None
-
-
-@pytest.mark.parametrize(
-    ("name", "prompts"), [("siamese", {"query_prompt": "abc de", "document_prompt": "abc"}), ("sparse", {})]
-)
-def test_a_sources_prompts_and_a_sparse_model_mine_as_a_plain_search(
-    toy_collection: Path, opened: Collection, tmp_path: Path, name: str, prompts: dict[str, str]
-) -> None:
-    write_run(tmp_path / name, toy_collection / "tokenizer.json", name=name, **LENGTHS)
-    saved = checkpoint.folder(tmp_path / name, STEP)
-    alone(saved, opened, **prompts).make(STEP, saved, lambda: None)
-    made = Generation.map(saved.parents[1] / "negatives" / f"step-{STEP:08d}")
-    expected = plain(saved, opened, None, **prompts)
-    assert {query: sorted(made.negatives(query).tolist()) for query in expected} == expected
-    assert any(expected.values())
-    assert not prompts or expected != plain(saved, opened, None)
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +202,7 @@ def test_a_refresh_that_is_stopped_goes_on_and_makes_the_same(
     assert [path.name for path in final.parent.iterdir()] == [final.name]
 
 
-def test_other_weights_begin_anew(
+def test_new_weights_redo_it(
     whole: tuple[Path, dict[str, bytes]], opened: Collection, toy_collection: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
@@ -233,7 +219,9 @@ def test_other_weights_begin_anew(
     assert arrays(work.with_suffix("")) == whole[1]
 
 
-def test_missing_and_damaged_negatives_are_refused(saved: Path, opened: Collection) -> None:
+def test_missing_and_damaged_negatives_are_refused(opened: Collection, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", opened.directory / "tokenizer.json", **SIAMESE)
+    saved = checkpoint.folder(tmp_path / "run", STEP)
     generations = alone(saved, opened)
     refresh = Refresh(generations.config, {"": generations})
     with pytest.raises(SharedError, match=r"step-00000007: is missing, and the negatives of this step are in it"):
@@ -255,7 +243,7 @@ def test_missing_and_damaged_negatives_are_refused(saved: Path, opened: Collecti
         refresh.use(STEP + 1)
 
 
-def test_a_trace_shows_what_the_run_mined(saved: Path, toy_collection: Path, tmp_path: Path) -> None:
+def test_a_trace_shows_what_the_run_mined(toy_collection: Path, tmp_path: Path) -> None:
     recipe = build_recipe(FinetuneRecipe, recipe_values(toy_collection, tmp_path / "traced"), "recipe.yaml")
 
     def digests(first: int, last: int, refreshes: bool) -> list[str]:
@@ -266,6 +254,8 @@ def test_a_trace_shows_what_the_run_mined(saved: Path, toy_collection: Path, tmp
 
     made = open_refresh(recipe, pair_data(recipe))
     assert made is not None
+    write_run(tmp_path / "run", toy_collection / "tokenizer.json", **SIAMESE)
+    saved = checkpoint.folder(tmp_path / "run", STEP)
     checkpoint.folder(recipe.run, EVERY).mkdir(parents=True)
     made.make(EVERY, saved, lambda: None)
     mined, own = digests(1, 2 * EVERY, True), digests(1, 2 * EVERY, False)

@@ -65,20 +65,25 @@ def measured(job: Job) -> dict[str, float]:
     return figures
 
 
-def evaluated(run: Path, collection: Path, split: str, out: Path, options: str = "") -> dict[str, float]:
-    """What `trainer.evaluate` prints of a run."""
-    evaluate.main([f"--collection={collection}", f"--split={split}", f"--system=x={run}{options}", f"--out={out}"])
+def evaluated(run: Path, collection: Path, options: str = "") -> dict[str, float]:
+    """What `trainer.evaluate` prints of a run for the split `test`."""
+    out = run.with_suffix(".json")
+    evaluate.main([f"--collection={collection}", "--split=test", f"--system=x={run}{options}", f"--out={out}"])
     means: dict[str, float] = json.loads(out.read_text())["systems"]["x"]["metrics"]
     return means
+
+
+def check(job: Job, collection: Path, options: str = "") -> None:
+    """Expect the probe to measure what `trainer.evaluate` does with the job's model."""
+    figures = measured(job)
+    assert figures == evaluated(save_run(job.recipe.run, job), collection, options)
+    assert 0 < figures["ndcg@10"] < 1
 
 
 @pytest.mark.parametrize("name", ["siamese", "colbert", "sparse"])
 def test_on_a_whole_pool_the_numbers_are_those_of_evaluate(toy_collection: Path, tmp_path: Path, name: str) -> None:
     job = job_of(tmp_path / "run", toy_collection, probe={**PROBE, "documents": 1000}, name=name)
-    figures = measured(job)
-    save_run(tmp_path / "run", job)
-    assert figures == evaluated(tmp_path / "run", toy_collection, "test", tmp_path / "results.json")
-    assert 0 < figures["ndcg@10"] < 1
+    check(job, toy_collection)
 
 
 OWN = {"query_prompt": "abc de", "document_prompt": "cab "}
@@ -106,29 +111,19 @@ def test_in_a_mix_they_are_those_with_the_prompts_of_the_collections_source(
     probe = {**PROBE, "documents": 1000, "collection": str(toy_collection)}
     method = {"query_prompt": "e e", "document_prompt": "d d "}
     job = job_of(tmp_path / "run", toy_collection, probe=probe, data=data, method=method)
-    figures = measured(job)
-    save_run(tmp_path / "run", job)
-    assert figures == evaluated(tmp_path / "run", toy_collection, "test", tmp_path / "results.json", options)
+    check(job, toy_collection, options)
 
 
 def test_on_a_sample_they_are_those_of_a_collection_of_the_same_texts(toy_collection: Path, tmp_path: Path) -> None:
     job = job_of(tmp_path / "run", toy_collection, probe={**PROBE, "queries": 7, "documents": 40})
-    figures = measured(job)
     whole, task = Collection.open(toy_collection), job.probe.task  # type: ignore[union-attr]
     assert (len(task.queries), len(task.pool)) == (7, 40)
     corpus = {whole.corpus.ids[i]: whole.corpus.text(i) for i in sorted(task.pool)}
     queries = {whole.queries.ids[i]: whole.queries.text(i) for i in task.queries}
-    rows = "".join(
-        f"{query}\t{document}\t{grade}\n" for query, of in task.qrels.items() for document, grade in of.items()
-    )
-    build_collection(
-        "beir",
-        [toy.write_beir(tmp_path / "part", corpus, queries, test=rows)],
-        tmp_path / "part",
-        tokenizers.load(toy_collection / "tokenizer.json"),
-    )
-    save_run(tmp_path / "run", job)
-    assert figures == evaluated(tmp_path / "run", tmp_path / "part", "test", tmp_path / "results.json")
+    rows = "".join(f"{query}\t{i}\t{grade}\n" for query, of in task.qrels.items() for i, grade in of.items())
+    part = toy.write_beir(tmp_path / "part", corpus, queries, test=rows)
+    build_collection("beir", [part], part, tokenizers.load(toy_collection / "tokenizer.json"))
+    check(job, part)
 
 
 def scored(folder: Path, collection: Path, **keys: Any) -> Task:
@@ -209,9 +204,7 @@ def runs(shards: Path, toy_collection: Path, tmp_path_factory: pytest.TempPathFa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "config"), RUNS)
-def test_a_run_trains_as_without_its_probe(
-    runs: Path, toy_collection: Path, tmp_path: Path, kind: str, config: str
-) -> None:
+def test_a_run_trains_as_without_its_probe(runs: Path, toy_collection: Path, kind: str, config: str) -> None:
     probed, plain, one = (runs / f"{kind}-{config}-{name}" for name in ("probed", "plain", "one"))
     for term in ("softmax",) if kind == "finetune" else ("mlm", "decoder"):
         assert toy.scalars(probed, f"loss/{term}") == toy.scalars(plain, f"loss/{term}")
@@ -228,5 +221,5 @@ def test_a_run_trains_as_without_its_probe(
         assert alone[0] == figures[0]
         if config == "cpu":
             assert alone == pytest.approx(figures, abs=0.05)  # a rounded score may move a document by a rank
-            expected = evaluated(probed, toy_collection, "test", tmp_path / "results.json")
+            expected = evaluated(probed, toy_collection)
             assert figures[4] == pytest.approx(expected[tag], abs=1e-7)  # TensorBoard has fp32
