@@ -19,6 +19,7 @@ from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from deepsiam.trainer.ranking.retrieval import shared
+from deepsiam.trainer.ranking.retrieval.search import merged, packed
 from deepsiam.trainer.ranking.retrieval.system import Texts
 from tests import toy
 from tests.trainer.ranking.indexes.conftest import Kinds
@@ -30,9 +31,9 @@ from tests.trainer.ranking.indexes.five_blocks import (
     expect_ties_in_order,
     found,
     queries,
-    search_shares,
     tree,
 )
+from tests.trainer.ranking.retrieval.fakes import assert_same
 
 ALL = pytest.mark.parametrize("kind", KINDS)
 WAYS = pytest.mark.parametrize(
@@ -105,9 +106,11 @@ def test_search_is_the_ranking_of_evaluation(
 def test_shares_of_ranks_merge_to_one_ranking(
     kinds: Kinds, copies: Collection, name: str, approximation: str | None, ranks: int, sizes: tuple[int, ...]
 ) -> None:
+    index, texts = kinds.made[name], queries(copies)
     for k in sizes:
-        shares = search_shares(kinds.made[name], queries(copies), k, ranks, approximation)
-        assert len(shares) == ranks
+        shares = [index.search_share(texts, k, approximation, rank, ranks) for rank in range(ranks)]
+        together = merged(np.concatenate([packed(found, k) for found in shares], axis=1), k)
+        assert_same(together, index.search_share(texts, k, approximation))  # to the last bit
         if name not in ("bm25", "int8", "binary"):  # queries are shared out; there are only five blocks
             assert all(len(ranked.documents) == 0 for found in shares[5:] for ranked in found)
 

@@ -64,9 +64,8 @@ def test_search_is_that_of_loops_over_all_texts(dtype: str, k: int, monkeypatch:
             near = -((texts > 0) != (query > 0)).sum(axis=1)
         else:
             steps = (codes.ranges[1] - codes.ranges[0]) / np.float32(255)
-            near = np.float32(
-                np.concatenate(codes.codes.arrays).astype(np.float64) @ (query.astype(np.float32) * steps)
-            )
+            every = np.concatenate(codes.codes.arrays).astype(np.float64)
+            near = np.float32(every @ (query.astype(np.float32) * steps))
         candidates = np.sort(np.argsort(-near, kind="stable")[: 4 * k])
         scores = (texts[candidates].astype(np.float64) @ query).astype(np.float32)
         order = np.argsort(-scores, kind="stable")[:k]

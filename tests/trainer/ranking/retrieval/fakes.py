@@ -76,14 +76,12 @@ class Tokens(DualEncoder):
         return (best * queries.mask[:, None]).sum(dim=2)
 
 
-class TermsConfig(DualEncoderConfig):
+class TermsConfig(TokensConfig):
     """A text is represented by weights of its tokens."""
 
-    name: Literal["terms"] = "terms"
-    max_query_tokens: int = 8
-    max_document_tokens: int = 16
+    name: Literal["terms"] = "terms"  # type: ignore[assignment]
 
-    def model(self, trunk: PreTrainedModel) -> TermWeights:
+    def model(self, trunk: PreTrainedModel) -> TermWeights:  # type: ignore[override]
         return TermWeights(trunk, self)
 
 
