@@ -178,21 +178,6 @@ def test_an_export_ranks_and_teaches_like_its_run(toy_collection: Path, tmp_path
     assert np.ptp(labels[0]) > 0.01
 
 
-def test_a_teacher_scores_as_sentence_transformers(toy_collection: Path, tmp_path: Path, library: Any) -> None:
-    folder = write_folder(tmp_path / "folder", toy_collection / "tokenizer.json", "roberta")
-    collection = toy.write_collection(tmp_path / "collection", folder / "tokenizer.json")
-    made = scored(collection, folder, tmp_path / "scored")
-    groups = made.groups("train")
-    pairs = [
-        (made.queries.text(group.query), made.corpus.text(document))
-        for group in (groups[i] for i in range(len(groups)))
-        for document in group.candidates.tolist()
-    ]
-    theirs = library.CrossEncoder(str(folder), device="cpu", local_files_only=True).predict(pairs)
-    np.testing.assert_allclose(np.asarray(groups.scores), theirs, atol=1e-5)
-    assert np.ptp(theirs) > 0.01
-
-
 @pytest.mark.parametrize("kind", ["roberta", "modernbert"])
 def test_a_fine_tuning_starts_with_its_scores(
     toy_collection: Path, tmp_path: Path, library: Any, capsys: pytest.CaptureFixture[str], kind: str
