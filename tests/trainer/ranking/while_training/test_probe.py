@@ -163,8 +163,8 @@ def test_bottleneck_terms_are_reported_with_their_rise_in_nats_per_target() -> N
     def evaluate(batch: MicroBatch, swap: bool = False) -> torch.Tensor:
         return torch.tensor([10.0, 5.0, 7.0]) + swap * torch.tensor([batch.counts["a"] * 2.0, 0.0, -1.0])
 
-    engine = Mock(evaluate=evaluate, sum_over_ranks=lambda rises: 3 * rises)
-    engine.model = Mock(terms=["a", "mlm", "b"], bottleneck_terms=("a", "b"))
+    engine = Mock(terms=["a", "mlm", "b"], evaluate=evaluate, sum_over_ranks=lambda rises: 3 * rises)
+    engine.model = Mock(bottleneck_terms=("a", "b"))
     batches = [MicroBatch({}, {"a": 4, "mlm": 9, "b": 5}, 0), MicroBatch({}, {"a": 8, "mlm": 9, "b": 15}, 0)]
     expected = {"bottleneck/a": pytest.approx(2.0), "bottleneck/b": pytest.approx(-2 / 20)}
     assert bottleneck_rises(engine, batches) == expected
