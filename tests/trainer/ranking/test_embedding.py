@@ -73,6 +73,7 @@ def test_a_stopped_command_goes_on_to_the_same_bytes_and_so_do_two_ranks(
     command = [str(teacher), str(toy_collection)]
     embed.main([*command, f"--out={tmp_path / 'whole'}"])
     expected = tree(tmp_path / "whole")
+    assert not (tmp_path / "whole" / "keys").exists()  # of each block, until all are there
     assert len([name for name in expected if name.startswith("blocks/")]) == 6  # of 120 documents and 120 queries
 
     class StopError(Exception): ...
