@@ -28,7 +28,7 @@ def server(answer: Answer) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             pass
 
     serving = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=serving.serve_forever, daemon=True).start()
+    threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{serving.server_port}/v1", asked
     finally:

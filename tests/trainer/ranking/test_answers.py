@@ -16,17 +16,10 @@ def test_a_split_has_each_of_its_queries_once(opened: Collection) -> None:
 
 
 def test_a_file_has_a_query_a_line(opened: Collection, tmp_path: Path) -> None:
-    (tmp_path / "q.tsv").write_text("7\thow do planes fly\nb\twith a\ttab\r\nc\t\n", newline="")
-    assert read_queries(str(tmp_path / "q.tsv"), opened, "auto") == (
-        {"7": "how do planes fly", "b": "with a\ttab", "c": ""},
-        {},
-    )
-
-
-def test_marks_line_ends_and_blank_lines_of_windows_are_no_text(opened: Collection, tmp_path: Path) -> None:
-    content = "\ufeff7\thow do planes fly\r\n\r\n\ufeffb\twith\r\n \r\n"
-    (tmp_path / "q.tsv").write_bytes(content.encode())
-    assert read_queries(str(tmp_path / "q.tsv"), opened, "auto")[0] == {"7": "how do planes fly", "b": "with"}
+    """Marks, line ends and blank lines of Windows are no text."""
+    file = tmp_path / "q.tsv"
+    file.write_text("\ufeff7\thow do planes fly\r\n\r\n\ufeffb\twith a\ttab\r\n \nc\t\n", newline="")
+    assert read_queries(str(file), opened, "auto") == ({"7": "how do planes fly", "b": "with a\ttab", "c": ""}, {})
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 """trainer.embed: each text's vector by its key, for any number of ranks and after a stop; what is refused."""
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import deepsiam
 from deepsiam.data_prep.collections.collection import Collection
@@ -19,6 +20,7 @@ from deepsiam.trainer import embed
 from deepsiam.trainer.ranking import embedding
 from deepsiam.trainer.training.data.teacher import MANIFEST, TeacherVectors
 from tests import toy
+from tests.trainer.ranking.indexes.five_blocks import tree
 from tests.trainer.runs import write_run
 
 METHOD: dict[str, Any] = {"name": "siamese", "pooling": "mean", "similarity": "cosine", "query_prompt": "ab "}
@@ -37,10 +39,6 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedding, "BLOCK", 50)
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def vectors_of(folder: Path, side: str, tokens: list[np.ndarray]) -> np.ndarray:
@@ -74,7 +72,8 @@ def test_a_stopped_command_goes_on_to_the_same_bytes_and_so_do_two_ranks(
 ) -> None:
     command = [str(teacher), str(toy_collection)]
     embed.main([*command, f"--out={tmp_path / 'whole'}"])
-    expected = files_of(tmp_path / "whole")
+    expected = tree(tmp_path / "whole")
+    assert not (tmp_path / "whole" / "keys").exists()  # of each block, until all are there
     assert len([name for name in expected if name.startswith("blocks/")]) == 6  # of 120 documents and 120 queries
 
     class StopError(Exception): ...
@@ -99,45 +98,34 @@ def test_a_stopped_command_goes_on_to_the_same_bytes_and_so_do_two_ranks(
     for rank in (1, 0):
         writer.write_blocks(rank, 2)
     embed.main([*command, f"--out={tmp_path / 'stopped'}"])
-    assert files_of(tmp_path / "stopped") == expected
+    assert tree(tmp_path / "stopped") == expected
 
 
-def test_a_complete_folder_is_left_as_it_is_and_other_inputs_are_refused(
-    teacher: Path, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_first_numbers_alone_are_kept_and_a_folder_of_other_inputs_is_left_as_it_is(
+    teacher: Path,
+    shards: Path,
+    toy_collection: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., str],
 ) -> None:
     command = [str(teacher), str(toy_collection), f"--out={tmp_path / 'vectors'}"]
-    embed.main(command)
-    before = files_of(tmp_path / "vectors")
-    embed.main(command)
-    assert "complete already" in capsys.readouterr().out
-    for other in (["--document-prompt=c "], ["--dimensions=8"], ["--passage-tokens=100"]):
-        refused([*command, *other], "was made from another model, texts", capsys)
-    assert files_of(tmp_path / "vectors") == before
-
-
-def test_the_first_numbers_alone_are_kept(teacher: Path, toy_collection: Path, tmp_path: Path) -> None:
-    embed.main([str(teacher), str(toy_collection), f"--out={tmp_path / 'vectors'}", "--dimensions=8"])
-    queries = Collection.open(toy_collection).queries
+    embed.main([*command, "--dimensions=8"])
+    before, queries = tree(tmp_path / "vectors"), Collection.open(toy_collection).queries
     theirs = deepsiam.load(teacher).encode_query([queries.text(i) for i in range(9)], dimensions=8)
     ours = vectors_of(tmp_path / "vectors", "query", [queries.tokens(i) for i in range(9)])
     np.testing.assert_allclose(ours, theirs, atol=1e-3)
+    embed.main([*command, "--dimensions=8"])
+    assert "complete already" in capsys.readouterr().out
+    for other in (["--dimensions=8", "--document-prompt=c "], [], ["--dimensions=8", "--passage-tokens=100"]):
+        assert "was made from another model, texts" in refused(embed.main, *command, *other)
+    assert tree(tmp_path / "vectors") == before
 
-
-def refused(command: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
-    with pytest.raises(SystemExit, match="2"):
-        embed.main(command)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-
-
-def test_a_model_without_one_vector_and_texts_of_two_tokenizers_are_refused(
-    teacher: Path, shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     colbert = write_run(tmp_path / "colbert", shards / "tokenizer.json", name="colbert", dimension=8, **LENGTHS)
-    refused([str(colbert), str(shards), f"--out={tmp_path / 'out'}"], "has no one vector for a text", capsys)
-    other = toy.write_shards(tmp_path / "other", count=20, seed=5)
-    refused([str(teacher), str(shards), str(other), f"--out={tmp_path / 'out'}"], "another tokenizer", capsys)
+    out = f"--out={tmp_path / 'out'}"
+    assert "has no one vector for a text" in refused(embed.main, colbert, shards, out)
+    others = toy.write_shards(tmp_path / "other", count=20, seed=5)
+    assert "another tokenizer" in refused(embed.main, teacher, shards, others, out)
 
 
 @pytest.mark.parametrize(("value", "problem"), [(0.0, "zero"), (1e9, "not finite as float16")])
@@ -145,19 +133,17 @@ def test_vectors_that_are_zero_or_not_finite_are_refused(
     teacher: Path,
     toy_collection: Path,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
     value: float,
     problem: str,
 ) -> None:
-    def embedded(self: Any, texts: Any, metered: bool) -> np.ndarray:
-        vectors = torch.ones(len(list(texts)), 32)
+    def embedded(texts: Any, metered: bool) -> np.ndarray:
+        vectors = np.ones((len(list(texts)), 32), np.float32)
         vectors[2] = value
-        return vectors.numpy()
+        return vectors
 
-    monkeypatch.setattr(
-        embedding.DenseRanker, "documents", property(lambda self: type("E", (), {"embeddings": embedded})())
-    )
+    monkeypatch.setattr(embedding.DenseRanker, "documents", SimpleNamespace(embeddings=embedded))
     first = Collection.open(toy_collection).corpus.text(2)
-    command = [str(teacher), str(toy_collection), f"--out={tmp_path / 'out'}"]
-    refused(command, f"such as that of {first[:50]!r}, which is {problem}", capsys)
+    words = f"such as that of {first[:50]!r}, which is {problem}"
+    assert words in refused(embed.main, teacher, toy_collection, f"--out={tmp_path / 'out'}")

@@ -36,10 +36,11 @@ from deepsiam.trainer.ranking.retrieval.search import Ranked
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.recipe.build import build_model
 from tests import toy
-from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap
+from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap, ranked_as
 from tests.trainer.runs import write_run
 
 QUERIES = 30
+LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 WORDS = [" ".join(sentences) for sentences in toy.documents(150, seed=8)]
 
 
@@ -47,14 +48,10 @@ def written(
     folder: Path, tokenizer_json: Path, texts: Sequence[str], judged: Mapping[str, str], pools: Mapping[str, str] = {}
 ) -> Collection:
     """A collection of documents d0, d1, ...; queries are a document's first words; some splits have judgements."""
-    for name in ("qrels", "pools"):
-        (folder / name).mkdir(parents=True)
-    documents = [{"_id": f"d{i}", "text": text} for i, text in enumerate(texts)]
-    queries = [{"_id": f"q{i}", "text": " ".join(text.split()[:4]) or "none"} for i, text in enumerate(texts)]
-    for name, records in {"corpus": documents, "queries": queries}.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    for split, rows in judged.items():
-        (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+    corpus = {f"d{i}": text for i, text in enumerate(texts)}
+    queries = {f"q{i}": " ".join(text.split()[:4]) or "none" for i, text in enumerate(texts)}
+    toy.write_beir(folder, corpus, queries, **judged)
+    (folder / "pools").mkdir()
     for split, names in pools.items():
         (folder / "pools" / f"{split}.txt").write_text(names)
     return build("beir", [folder], folder, tokenizers.load(tokenizer_json))
@@ -85,12 +82,9 @@ def test_negatives_are_those_of_a_plain_filter(planted: Collection, margin: floa
     texts = mining_texts(planted, "train")
     assert texts.queries == list(range(QUERIES))
     assert sorted(texts.pool) == list(range(len(planted.corpus)))
-    relevant, ranked = (
-        Relevant.of_groups(planted, planted.groups("train")),
-        Bm25Ranker(texts.collection).system(texts).rank(60),
-    )
-    rng = np.random.default_rng(0)
-    ranked[3] = Ranked(rng.permutation(len(texts.pool)), -np.arange(len(texts.pool), dtype=np.float32))  # all documents
+    relevant = Relevant.of_groups(planted, planted.groups("train"))
+    ranked = Bm25Ranker(texts.collection).system(texts).rank(60)
+    ranked[3] = ranked_as(np.random.default_rng(0).permutation(len(texts.pool)).tolist())  # all documents
     mined = mine(texts, relevant, ranked, margin, skip)
     seen: dict[str, int] = {}
     for query, found in zip(texts.queries, ranked, strict=True):
@@ -128,12 +122,11 @@ def test_negatives_are_those_of_a_plain_filter(planted: Collection, margin: floa
 
 
 def test_a_relevant_document_that_was_not_found_leaves_nothing_within_a_margin(planted: Collection) -> None:
-    texts = mining_texts(planted, "train")
-    place = {document: i for i, document in enumerate(texts.pool)}
-    ranked = [Ranked(np.array([place[140]]), np.array([-5.0], np.float32))] * QUERIES
-    relevant = Relevant.of_groups(planted, planted.groups("train"))
-    assert all(len(found.documents) == 0 for found in mine(texts, relevant, ranked, 0.0).negatives.values())
-    assert all(found.documents.tolist() == [140] for found in mine(texts, relevant, ranked, None).negatives.values())
+    texts, relevant = mining_texts(planted, "train"), Relevant.of_groups(planted, planted.groups("train"))
+    ranked = [Ranked(np.array([texts.pool.index(140)]), np.array([-5.0], np.float32))] * QUERIES
+    for margin, expected in ((0.0, []), (None, [140])):
+        found = mine(texts, relevant, ranked, margin).negatives.values()
+        assert all(negatives.documents.tolist() == expected for negatives in found)
 
 
 @pytest.mark.parametrize("pools", [{}, {"test": "d8\nd9\nd0\n"}, {"train": "d0\nd3\nd7\n", "test": "d8\n"}])
@@ -161,8 +154,7 @@ def test_a_querys_own_text_and_what_is_relevant_to_it_under_another_id_are_not_m
     texts = mining_texts(opened, "train")
     place = {opened.corpus.ids[document]: at for at, document in enumerate(texts.pool)}
     order = {0: ["d5", "d1", "q2", "d2", "d0"], 1: ["d0", "d4"], 2: ["d4", "q2", "d2", "d5", "d0"]}
-    found = [np.array([place[name] for name in names]) for names in order.values()]
-    ranked = [Ranked(documents, -np.arange(len(documents), dtype=np.float32)) for documents in found]
+    ranked = [ranked_as([place[name] for name in names]) for names in order.values()]
     mined = mine(texts, Relevant.of_groups(opened, opened.groups("train")), ranked, margin)
     negatives = [[opened.corpus.ids[int(i)] for i in mined.negatives[query].documents] for query in range(3)]
     # with a margin, a document must score less than the best relevant one; the query's own text is not one of these
@@ -201,9 +193,7 @@ def test_every_group_of_a_query_gets_its_negatives_behind_its_own(planted: Colle
 
 def test_what_several_systems_found_is_merged_in_turn() -> None:
     rng = np.random.default_rng(0)
-    lists = [
-        {query: rng.permutation(12)[: rng.integers(0, 9)] for query in range(40)} for _ in range(3)
-    ]  # of three systems
+    lists = [{query: rng.permutation(12)[: rng.integers(0, 9)] for query in range(40)} for _ in range(3)]
     mined = [
         Mined({q: Ranked(d, (100 * i - np.arange(len(d))).astype(np.float32)) for q, d in of_system.items()})
         for i, of_system in enumerate(lists, start=1)
@@ -255,11 +245,8 @@ def test_a_teacher_scores_every_candidate_and_replaces_no_label(planted: Collect
 
 @pytest.mark.parametrize("learnt", [False, True])
 def test_a_model_learns_nothing_from_itself(planted: Collection, tmp_path: Path, learnt: bool) -> None:
-    keys = {"name": "siamese", "similarity": "cosine", "temperature": 0.05, "learn_temperature": learnt}
-    lengths = {"max_query_tokens": 8, "max_document_tokens": 16}
-    teacher = load_trained(
-        write_run(tmp_path / "run", planted.directory / "tokenizer.json", noise=0.5, **keys, **lengths)
-    )
+    keys = {"name": "siamese", "similarity": "cosine", "temperature": 0.05, "learn_temperature": learnt, **LENGTHS}
+    teacher = load_trained(write_run(tmp_path / "run", planted.directory / "tokenizer.json", noise=0.5, **keys))
     scored, groups = with_scores("train", ranker_of(teacher, planted)), planted.groups("train")
     ends = scored.ends.tolist()
     assert scored.scores is not None
@@ -267,7 +254,7 @@ def test_a_model_learns_nothing_from_itself(planted: Collection, tmp_path: Path,
         Example(planted.queries.tokens(groups[i][0]), scored.documents[a:b], scored.scores[a:b], np.array([0]))
         for i, (a, b) in enumerate(zip([0, *ends], ends, strict=False))
     ]
-    method = SiameseConfig(**keys, **lengths, loss="kl")  # type: ignore[arg-type]
+    method = SiameseConfig(**keys, loss="kl")  # type: ignore[arg-type]
     student = build_model(method, teacher.model.trunk)
     student.load_state_dict(teacher.model.state_dict())
     batcher = method.batcher(planted.tokenizer, Candidates(planted.corpus, np.arange(5)))
@@ -279,29 +266,21 @@ def test_a_model_learns_nothing_from_itself(planted: Collection, tmp_path: Path,
 
 def test_splits_with_nothing_to_mine_for_are_refused(toy_classes: Path, shards: Path, tmp_path: Path) -> None:
     classes = Collection.open(toy_classes)
-    with pytest.raises(InputError, match="its labels are classes"):
-        mining_texts(classes, "train")
     with pytest.raises(InputError, match="its labels are classes: a teacher has no scores for them"):
         with_scores("train", ranker_of(overlap_run(classes), classes))
-    judged = {"train": "q0\td0\t0\n"}
-    none = written(tmp_path / "c", shards / "tokenizer.json", WORDS[:10], judged)
-    with pytest.raises(InputError, match="split train has no relevant document"):
-        mining_texts(none, "train")
-    with pytest.raises(InputError, match="no split 'dev'"):
-        mining_texts(none, "dev")
+    none = written(tmp_path / "c", shards / "tokenizer.json", WORDS[:10], {"train": "q0\td0\t0\n"})
+    for collection, split, words in (
+        (classes, "train", "its labels are classes"),
+        (none, "train", "split train has no relevant document"),
+        (none, "dev", "no split 'dev'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            mining_texts(collection, split)
 
 
-LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
-
-
-@pytest.fixture(scope="module")
-def run(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, keys = tmp_path_factory.mktemp("runs") / "cross", {"loss": "binary", **LENGTHS}
-    return write_run(folder, toy_collection / "tokenizer.json", name="cross_encoder", noise=0.5, **keys)
-
-
-def test_a_re_ranker_orders_what_was_found_and_the_relevant_documents(toy_collection: Path, run: Path) -> None:
-    collection = Collection.open(toy_collection)
+def test_a_re_ranker_orders_what_was_found_and_the_relevant_documents(toy_collection: Path, tmp_path: Path) -> None:
+    collection, keys = Collection.open(toy_collection), {"loss": "binary", **LENGTHS}
+    run = write_run(tmp_path / "x", collection.directory / "tokenizer.json", name="cross_encoder", noise=0.5, **keys)
     texts, relevant = mining_texts(collection, "train"), Relevant.of_groups(collection, collection.groups("train"))
     miners = Miners.open(["bm25", f"bm25 > 7 {run}"], collection, "train", None)
     assert miners.names[0] == "bm25"

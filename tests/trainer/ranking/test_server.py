@@ -1,7 +1,10 @@
 """The client of a language model's server: what is tried again, and what is refused at once."""
 
 import http.client
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -66,25 +69,54 @@ def test_a_server_that_dies_is_tried_and_given_up(pauses: list[float], monkeypat
     [
         ((200, b"<html>welcome</html>"), "its answer is not a chat completion: b'<html>"),
         ((200, {"choices": [{"message": "yes"}]}), "its answer is not a chat completion"),
+        ((200, {"choices": []}), "its answer is not a chat completion"),
         ((200, ["choices"]), "its answer is not a chat completion"),
+        ((200, b'{"choices": ' + b"[" * 500_000), "its answer is not a chat completion"),  # made to cost time
+        ((400, b"maximum " * 130_000), "answered 400"),  # and so is this
         ((404, b"no such model"), "answered 404: 'no such model'"),
+        ((200, says("x" * client.LONGEST_ANSWER)), "its answer has more than 1,048,576 bytes"),
     ],
+    ids=range(8),
 )
 def test_what_no_further_try_would_mend(answer: tuple[int, Any], words: str, pauses: list[float]) -> None:
-    with server(lambda _: answer) as (url, asked), pytest.raises(InputError, match=f"^{url}: {words}"):
+    with server(lambda _: answer) as (url, asked), pytest.raises(InputError, match=f"^{url}: {words}") as refused:
         Server(url, "tiny").write(HELLO, 7)
     assert len(asked) == 1
     assert not pauses
+    assert len(str(refused.value)) < 400
 
 
-def test_an_answer_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "LONGEST_ANSWER", 1000)
-    long = 200, says("x" * 2000)
-    with (
-        server(lambda _: long) as (url, _),
-        pytest.raises(InputError, match=f"{url}: its answer has more than 1,000 b"),
-    ):
-        Server(url, "tiny").write(HELLO, 7)
+NEVER = threading.Event()
+
+
+def drip(answer: BaseHTTPRequestHandler) -> None:
+    for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1_000_000:
+        answer.wfile.write(bytes([byte]))
+        NEVER.wait(0.01)
+
+
+def go_on(answer: BaseHTTPRequestHandler) -> None:
+    while True:
+        answer.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+def say_nothing(answer: BaseHTTPRequestHandler) -> None:
+    NEVER.wait(1)
+
+
+@pytest.mark.parametrize("answer", [drip, go_on, say_nothing])
+def test_a_server_that_never_comes_to_an_end_is_given_up(answer: Callable[[BaseHTTPRequestHandler], None]) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            with suppress(ConnectionError):
+                answer(self)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
+        threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True).start()
+        url = f"http://127.0.0.1:{serving.server_port}"
+        with pytest.raises(InputError, match=f"{url}: no answer within 0.3 s: allow more by its option timeout"):
+            Server(url, "tiny", 0.3).write(HELLO, 7)  # type: ignore[arg-type]
+        serving.shutdown()
 
 
 @pytest.mark.parametrize(

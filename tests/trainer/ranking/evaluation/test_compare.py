@@ -77,9 +77,7 @@ def plain(task: Task, found: list[Ranked], documents: int, weight: float | None)
 
 
 @pytest.mark.parametrize("weight", [0.3, None, fusion.ONLY_SECOND])
-def test_a_stage_ranks_the_first_by_its_scores_or_by_both(
-    task: Task, found: list[Ranked], weight: float | None
-) -> None:
+def test_a_stage_ranks_the_first_by_its_or_both_scores(task: Task, found: list[Ranked], weight: float | None) -> None:
     found = [*found]
     found[3], found[4] = ranked_as([]), ranked_as(positions(found)[4][:2])  # BM25 may find nothing, or fewer
     assert max(map(len, positions(found))) > 12
@@ -87,6 +85,15 @@ def test_a_stage_ranks_the_first_by_its_scores_or_by_both(
     assert positions(ranked) == plain(task, found, 12, weight)
     assert sum(one != other for one, other in zip(positions(ranked), positions(found), strict=True)) > 10
     assert all((np.diff(row.scores) <= 0).all() for row in ranked)
+
+
+def test_nothing_found_is_nothing_ranked_by_a_model_that_has_encoded_the_pool(task: Task) -> None:
+    system = Rerank(BM25, 10**9, TOKENS)
+    (first, *_) = parts_of(task, system, depth=10**9).rank(system, 10**9)
+    assert len(first.documents) <= len(task.pool)  # no more are asked for than it has
+    parts = parts_of(task, TOKENS, system, depth=40)
+    parts._ranked[BM25, 10**9] = [ranked_as([])] * 20
+    assert positions(parts.rank(system, 40)) == [[]] * 20
 
 
 def test_each_stage_gets_the_scores_of_the_one_before(task: Task) -> None:
@@ -159,29 +166,9 @@ def test_a_pool_is_encoded_once_for_two_sets_of_queries(task: Task) -> None:
         own, shared, apart = (getattr(system, name) for system in kept[part])
         assert own is shared
         assert own is not apart
-
-
-def test_another_pool_is_encoded_by_itself(task: Task) -> None:
-    first, second = parts_of(task, TOKENS), parts_of(replace(task, pool=task.pool[:-1]), TOKENS)
-    second.beside = [first]
-    first.rank(TOKENS, 30)
-    assert all(len(task.pool) - 1 not in ranked.documents for ranked in second.rank(TOKENS, 30))
-
-
-@pytest.mark.parametrize("scorer", [OVERLAP, TOKENS])  # the second has encoded the pool
-def test_nothing_found_is_nothing_ranked(task: Task, scorer: Leaf) -> None:
-    system = Rerank(BM25, 10, scorer)
-    parts = parts_of(task, TOKENS, system, depth=40)
-    parts._ranked[BM25, 40] = [ranked_as([])] * 20
-    assert positions(parts.rank(system, 40)) == [[]] * 20
-
-
-def test_documents_of_equal_scores_are_in_the_pools_order_whatever_was_found_first(task: Task) -> None:
-    found = Bm25Ranker(task.collection).system(task).rank(40)
-    backwards = [ranked_as(row[::-1]) for row in positions(found)]
-    again = [positions(rerank(task, some, 40)) for some in (found, backwards)]
-    assert again[0] == again[1]
-    assert np.mean([row == sorted(row) for row in again[0]]) < 1
+    third = parts_of(replace(task, pool=task.pool[:-1]), TOKENS)  # another pool is encoded by itself
+    third.beside = [first]
+    assert all(len(task.pool) - 1 not in ranked.documents for ranked in third.rank(TOKENS, 30))
 
 
 def test_a_stage_after_a_shallower_one_adds_to_the_scores_that_a_fusion_reads(task: Task) -> None:
@@ -197,15 +184,7 @@ def test_a_stage_after_a_shallower_one_adds_to_the_scores_that_a_fusion_reads(ta
         np.testing.assert_allclose(row.scores, -np.sort(-fused), atol=1e-6)  # sums in another order
 
 
-def test_no_more_documents_are_asked_for_than_the_pool_has(task: Task) -> None:
-    system = Rerank(BM25, 999_999_999, OVERLAP)
-    (first, *_) = parts_of(task, system, depth=10**9).rank(system, 10**9)
-    assert len(first.documents) <= len(task.pool)
-
-
-def test_the_seconds_of_a_part_leave_out_those_of_the_parts_within_it(
-    task: Task, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_seconds_of_a_part_leave_out_its_inner_parts(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = count(1)
     monkeypatch.setattr(compare, "time", SimpleNamespace(monotonic=clock.__next__))
     system = Rerank(BM25, 5, OVERLAP)

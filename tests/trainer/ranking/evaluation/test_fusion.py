@@ -1,6 +1,5 @@
 """Fused scores and rankings against plain sums, and the choice of the weight."""
 
-import math
 from collections.abc import Sequence
 from statistics import fmean, pstdev
 from typing import Any
@@ -12,15 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from deepsiam.trainer.ranking.evaluation import fusion
-from deepsiam.trainer.ranking.evaluation.fusion import (
-    WEIGHTS,
-    Fused,
-    best_weight,
-    fuse,
-    fuse_lists,
-    reciprocal_ranks,
-    standardise,
-)
+from deepsiam.trainer.ranking.evaluation.fusion import WEIGHTS, Fused, best_weight, fuse, fuse_lists, standardise
 from deepsiam.trainer.ranking.retrieval.search import Ranked, best, row_blocks
 from deepsiam.trainer.ranking.retrieval.system import ScoresAll
 from tests.trainer.ranking.retrieval.fakes import positions
@@ -54,19 +45,7 @@ def plain_order(scores: Sequence[float], k: int) -> list[int]:
 
 
 EIGHTHS = st.integers(-80, 80).map(lambda n: n / 8)  # few values, so that many are equal
-ROWS = hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=2, max_side=12), elements=EIGHTHS)
-ANY_ROWS = hnp.arrays(
-    np.float32,
-    st.tuples(st.just(2), st.integers(1, 5), st.integers(1, 12)),
-    elements=st.floats(-(2.0**99), 2.0**99, width=32, allow_subnormal=False),
-)
 PAIRS = hnp.arrays(np.float32, st.tuples(st.just(2), st.integers(1, 5), st.integers(1, 12)), elements=EIGHTHS)
-
-
-@given(ROWS)
-def test_standardised_rows(scores: np.ndarray) -> None:
-    for row in scores:
-        np.testing.assert_allclose(standardise(row), plain_z(row.tolist()), atol=1e-9)
 
 
 @pytest.mark.parametrize("score", [0.1, -3e38, 1e-45])
@@ -74,41 +53,11 @@ def test_a_constant_row_gives_zeros_although_its_mean_is_rounded(score: float) -
     np.testing.assert_array_equal(standardise(np.full(7, score, np.float32)), np.zeros(7))
 
 
-@given(ROWS)
-def test_reciprocal_ranks_of_rows(scores: np.ndarray) -> None:
-    for row in scores:
-        np.testing.assert_allclose(reciprocal_ranks(row), plain_reciprocal(row.tolist()))
-
-
-def order(scores: np.ndarray) -> list[int]:
-    """All documents by their scores fp32 [N], as a system ranks them."""
-    ranked: list[int] = best(scores[None], len(scores)).documents[0].tolist()
-    return ranked
-
-
-@given(ANY_ROWS)
-def test_at_the_ends_the_ranking_is_that_of_one_system(pair: np.ndarray) -> None:
-    for first, second in zip(*pair, strict=True):
-        assert order(fuse(first, second, 0.0)) == order(first)
-        assert order(fuse(first, second, 1.0)) == order(second)
-
-
 def test_scores_that_tie_when_standardised_do_not_tie_at_the_ends() -> None:
-    close = np.array([1e-30, 2e-30, 1.0], np.float32)
+    close, others = np.array([1e-30, 2e-30, 1.0], np.float32), np.array([2.0, 1.0, 0.0], np.float32)
     assert len(set(standardise(close))) == 2
-    assert order(fuse(close, close, 0)) == [2, 1, 0]
-
-
-@given(PAIRS, st.sampled_from([w for w in WEIGHTS if 0 < w < 1]), st.integers(1, 99), st.integers(-99, 99))
-def test_an_affine_map_of_one_systems_scores_changes_nothing(
-    pair: np.ndarray, weight: float, scale: int, shift: int
-) -> None:
-    for first, second in zip(*pair, strict=True):
-        mapped = scale * second + np.float32(shift)  # exact in fp32: small integers and eighths
-        np.testing.assert_allclose(fuse(first, mapped, weight), fuse(first, second, weight), atol=1e-5)
-        np.testing.assert_array_equal(fuse(first, mapped, None), fuse(first, second, None))
-        # by 8: no rounding at all
-        np.testing.assert_array_equal(fuse(first, 8 * second, weight), fuse(first, second, weight))
+    for scores in (fuse(close, others, 0), fuse(others, close, 1)):
+        assert best(scores[None], 3).documents[0].tolist() == [2, 1, 0]
 
 
 def rank(
@@ -153,27 +102,8 @@ def left_out_of(queries: int, documents: int) -> st.SearchStrategy[dict[int, np.
     return st.dictionaries(st.integers(0, queries - 1), some)
 
 
-@given(PAIRS, st.integers(1, 12), st.data())
-def test_a_document_that_is_left_out_has_no_influence(pair: np.ndarray, k: int, data: st.DataObject) -> None:
-    _, queries, documents = pair.shape
-    left_out = data.draw(left_out_of(queries, documents))
-    ranked = rank(Table(pair[0]), Table(pair[1]), [None, 0.3], k, left_out)
-    for weight, rankings in zip([None, 0.3], ranked, strict=True):
-        for query, found in enumerate(rankings):
-            others = [i for i in range(documents) if i not in left_out.get(query, ())]
-            if not others:
-                assert not len(found.documents)
-                continue
-            first, second = (Table(table[query : query + 1, others]) for table in pair)
-            ((expected,),) = rank(first, second, [weight], k)
-            assert found.documents.tolist() == [others[i] for i in expected.documents]
-            np.testing.assert_array_equal(found.scores, expected.scores)
-
-
 @given(PAIRS, st.sampled_from([None, 0.3, 1.0]), st.data())
-def test_a_fusion_of_a_fusion_is_a_plain_sum_of_sums(
-    pair: np.ndarray, weight: float | None, data: st.DataObject
-) -> None:
+def test_a_fusion_of_fusions_is_a_sum_of_sums(pair: np.ndarray, weight: float | None, data: st.DataObject) -> None:
     """Within a query, without the document that is left out."""
     _, queries, documents = pair.shape
     left_out = data.draw(left_out_of(queries, documents))
@@ -196,9 +126,7 @@ SOME = st.dictionaries(st.integers(0, 9), EIGHTHS, max_size=8)  # scores by docu
 
 
 @given(SOME, SOME, st.sampled_from([None, 0.0, 0.3, 1.0]))
-def test_a_document_that_a_list_lacks_has_its_lowest_score(
-    first: dict[int, float], second: dict[int, float], weight: float | None
-) -> None:
+def test_a_missing_one_scores_lowest(first: dict[int, float], second: dict[int, float], weight: float | None) -> None:
     every = sorted(first.keys() | second.keys())
     ranked = fuse_lists(*(as_ranked(scores) for scores in (first, second)), weight)
     assert sorted(ranked.documents.tolist()) == every
@@ -213,48 +141,20 @@ def test_a_document_that_a_list_lacks_has_its_lowest_score(
     fused = {i: share[0] * a + share[1] * b for i, a, b in zip(every, left, right, strict=True)}
     found = [fused[i] for i in ranked.documents.tolist()]
     np.testing.assert_allclose(found, sorted(fused.values(), reverse=True), atol=1e-6)
+    if weight not in (0, 1):  # at the ends, scores are one list's own
+        np.testing.assert_allclose(ranked.scores, found, atol=1e-6)
 
 
-@pytest.mark.parametrize("weight", [None, 0.5, 1.0])
-@pytest.mark.parametrize("score", [0.0, 3.0, -2e9])
-def test_the_only_document_of_a_list_counts(weight: float | None, score: float) -> None:
-    ranked = fuse_lists(as_ranked({7: score}), as_ranked({3: 1.0, 5: 0.9, 7: 0.8, 9: -5.0}), weight)
-    if weight == 1:
-        assert ranked.documents.tolist() == [3, 5, 7, 9]
-    else:
-        assert ranked.documents[0] == 7
+def test_the_only_document_of_a_list_counts_however_large_its_score() -> None:
+    ranked = fuse_lists(as_ranked({7: -2e9}), as_ranked({3: 1.0, 5: 0.9, 7: 0.8, 9: -5.0}), 0.5)
+    assert ranked.documents[0] == 7
+
+
+def test_the_weight_is_the_smallest_of_the_best() -> None:
+    assert best_weight([0.1, 0.2, 0.1, 0.2 + 1e-13, *[0.0] * (len(WEIGHTS) - 4)]) == WEIGHTS[1]
 
 
 def as_ranked(scores: dict[int, float]) -> Ranked:
     """A list of these documents, best first."""
     order = sorted(scores, key=lambda i: (-scores[i], i))
     return Ranked(np.array(order, np.int64), np.array([scores[i] for i in order], np.float32))
-
-
-def test_lists_of_the_same_documents_are_fused_as_systems_are() -> None:
-    pair = np.random.default_rng(0).standard_normal((2, 1, 9)).astype(np.float32)
-    lists = [as_ranked(dict(enumerate(row[0].tolist()))) for row in pair]
-    for weight in (None, 0.3):
-        ((whole,),) = rank(Table(pair[0]), Table(pair[1]), [weight], 9)
-        fused = fuse_lists(*lists, weight)
-        np.testing.assert_array_equal(fused.documents, whole.documents)
-        np.testing.assert_array_equal(fused.scores, whole.scores)
-
-
-def test_equal_fused_scores_rank_in_the_pools_order() -> None:
-    first, second = Table([[1, 2, 2, 0, 1]]), Table([[5, 5, 5, 5, 5]])
-    assert [positions(ranked) for ranked in rank(first, second, [0.5, None], 4)] == [[[1, 2, 0, 4]]] * 2
-
-
-def choose_weight(first: Table, second: Table) -> float:
-    """The weight with the best mean nDCG, if document 0 is the only relevant document of every query."""
-    ranks = [[row.index(0) for row in positions(ranked)] for ranked in rank(first, second, WEIGHTS, 10)]
-    return best_weight([fmean(1 / math.log2(2 + rank) for rank in of_weight) for of_weight in ranks])
-
-
-def test_the_weight_is_the_smallest_of_the_best() -> None:
-    right, wrong = [[2.0, 1.0, 0.0]] * 3, [[0.0, 1.0, 2.0]] * 3
-    assert choose_weight(Table(right), Table(right)) == 0
-    # at 0.5 the standardised scores cancel: all documents tie, and document 0 comes first
-    assert choose_weight(Table(wrong), Table(right)) == 0.5
-    assert choose_weight(Table(right), Table(wrong)) == 0

@@ -1,4 +1,4 @@
-"""Metrics against hand-computed toys, and the permutation test against all permutations."""
+"""Metrics by hand and as in libraries; the permutation test against all permutations; intervals; every two systems."""
 
 import itertools
 from math import log2
@@ -9,15 +9,17 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepsiam.trainer.ranking.evaluation import metrics
+from deepsiam.trainer.ranking.evaluation import metrics, significance
 from deepsiam.trainer.ranking.evaluation.metrics import (
     LIST_HEADINGS,
     MIND,
     Metric,
+    Metrics,
     measure,
     measure_lists,
     paired_permutation_test,
 )
+from deepsiam.trainer.ranking.evaluation.significance import LEVEL, bootstrap_interval, every_pair, flips_for, holm
 
 
 def test_hand_computed_toy() -> None:
@@ -37,31 +39,16 @@ def test_hand_computed_toy() -> None:
         "nothing relevant": ["a", "b"],
         "not judged": ["a"],
     }
-    metrics = measure(qrels, ranked)
+    measured = measure(qrels, ranked)
     expected = {
         "mrr@10": [1, 1 / 2, 1, 0, 0, 0],
-        "ndcg@10": [
-            1,
-            (1 / log2(3) + 1 / log2(5)) / (1 + 1 / log2(3)),
-            (1 + 3 / log2(4)) / (3 + 1 / log2(3)),
-            0,
-            0,
-            0,
-        ],
+        "ndcg@10": [1, (1 / log2(3) + 1 / log2(5)) / (1 + 1 / log2(3)), (1 + 3 / log2(4)) / (3 + 1 / log2(3)), 0, 0, 0],
         "recall@100": [1, 1, 1, 0, 0, 1],
     }
-    assert metrics.values.keys() == expected.keys()
+    assert measured.values.keys() == expected.keys()
     for name, values in expected.items():
-        np.testing.assert_allclose(metrics.values[name], values, atol=1e-12, err_msg=name)
-        assert metrics.means[name] == pytest.approx(np.mean(values))
-
-
-@pytest.mark.parametrize("grades", [{"a": -2}, {"a": -1, "b": -2}, {"a": 0}, {"b": -5, "c": 0}])
-def test_a_query_without_a_relevant_document_counts_0_whatever_its_grades(grades: dict[str, int]) -> None:
-    metrics = measure({"q": grades, "p": {"a": 2}}, {"q": ["a", "b", "c"], "p": ["a"]}, ["map@5"])
-    assert {name: values.tolist() for name, values in metrics.values.items()} == {
-        name: [0, 1] for name in ("mrr@10", "ndcg@10", "recall@100", "map@5")
-    }
+        np.testing.assert_allclose(measured.values[name], values, atol=1e-12, err_msg=name)
+        assert measured.means[name] == pytest.approx(np.mean(values))
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.3, 1.0])
@@ -77,28 +64,19 @@ def test_permutation_test_approaches_all_sign_flips(shift: float) -> None:
 def test_the_permutation_test_counts_the_observed_difference() -> None:
     same = np.array([0.0, 0.5, 1.0])
     assert paired_permutation_test(same, same) == 1
-    better = np.ones(100)
-    assert paired_permutation_test(better, np.zeros(100), rounds=999) == 1 / 1000
+    assert paired_permutation_test(np.ones(100), np.zeros(100), rounds=999) == 1 / 1000
     # this sum depends on the order of addition: the permutation without flips must still count as extreme
-    a, b = np.array([1 / 3, 1 / 7, 1 / 10, 1 / 9]), np.zeros(4)
-    assert paired_permutation_test(a, b) == pytest.approx(2 / 16, abs=0.02)
+    a = np.array([1 / 3, 1 / 7, 1 / 10, 1 / 9])
+    assert paired_permutation_test(a, np.zeros(4)) == pytest.approx(2 / 16, abs=0.02)
 
 
-def test_the_permutation_test_draws_the_same_flips_whatever_it_holds_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_permutation_test_is_keyed_by_its_seed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = np.random.default_rng(0).random((2, 50))
     first = paired_permutation_test(a, b, rounds=500)
+    assert paired_permutation_test(a, b, rounds=500, seed=2) != first
+    np.random.seed(1)  # neither the global state has an effect, nor what is held at once
     monkeypatch.setattr(metrics, "FLIPS", 7 * 50)
     assert paired_permutation_test(a, b, rounds=500) == first
-
-
-def test_permutation_test_is_keyed_by_its_seed() -> None:
-    rng = np.random.default_rng(0)
-    a, b = rng.random(50), rng.random(50)
-    np.random.seed(0)  # the global state must have no effect
-    first = paired_permutation_test(a, b, rounds=500)
-    np.random.seed(1)
-    assert paired_permutation_test(a, b, rounds=500) == first
-    assert paired_permutation_test(a, b, rounds=500, seed=2) != first
 
 
 def test_candidate_lists_by_hand() -> None:
@@ -161,27 +139,17 @@ def test_candidate_lists_of_any_grades_are_measured_as_by_ir_measures(drawn: lis
     grades=st.dictionaries(st.integers(0, 35), st.integers(-3, 4), min_size=1),
     k=st.integers(1, 40),
 )
-def test_more_metrics_are_those_of_trec_eval_and_of_their_definitions(
-    ranked: list[int], grades: dict[int, int], k: int
-) -> None:
-    names = [f"{kind}@{k}" for kind in ("mrr", "ndcg", "recall", "map")]
+def test_metrics_are_those_of_trec_eval(ranked: list[int], grades: dict[int, int], k: int) -> None:
     qrels = {"q": {f"d{i}": grade for i, grade in grades.items()}}
     found = [f"d{i}" for i in ranked]
-    means = measure(qrels, {"q": found}, names).means
+    means = measure(qrels, {"q": found}, [f"{kind}@{k}" for kind in ("mrr", "ndcg", "recall", "map")]).means
     hits = [rank for rank, i in enumerate(ranked[:k], 1) if grades.get(i, 0) > 0]
-    relevant = sum(grade > 0 for grade in grades.values())
-    gains = {i: max(0, grade) for i, grade in grades.items()}
-    ideal = sum(g / log2(1 + rank) for rank, g in enumerate(sorted(gains.values(), reverse=True)[:k], 1))
-    gain = sum(gains.get(i, 0) / log2(1 + rank) for rank, i in enumerate(ranked[:k], 1))
     assert means[f"mrr@{k}"] == pytest.approx(1 / hits[0] if hits else 0)
-    assert means[f"recall@{k}"] == pytest.approx(len(hits) / relevant if relevant else 0)
-    precisions = sum(number / rank for number, rank in enumerate(hits, 1))
-    assert means[f"map@{k}"] == pytest.approx(precisions / relevant if relevant else 0)
-    assert means[f"ndcg@{k}"] == pytest.approx(gain / ideal if ideal else 0)
     theirs = {f"map_cut_{k}": f"map@{k}", f"recall_{k}": f"recall@{k}", f"ndcg_cut_{k}": f"ndcg@{k}"}
     measures = {f"map_cut.{k}", f"recall.{k}", f"ndcg_cut.{k}"}
     # it crashes where all grades are below 0; where one is not, they count as 0
-    evaluator = pytrec_eval.RelevanceEvaluator(qrels if relevant else {"q": {"none": 0}}, measures)
+    is_relevant = max(grades.values()) > 0
+    evaluator = pytrec_eval.RelevanceEvaluator(qrels if is_relevant else {"q": {"none": 0}}, measures)
     scores = evaluator.evaluate({"q": {name: float(-rank) for rank, name in enumerate(found)}})["q"]
     for name, ours in theirs.items():
         assert means[ours] == pytest.approx(scores[name]), name
@@ -193,3 +161,52 @@ def test_more_metrics_are_those_of_trec_eval_and_of_their_definitions(
 def test_what_is_no_metric_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="is not a metric"):
         Metric.of(name)
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([0.02]) == [0.02]
+    assert holm([]) == []
+
+
+def test_an_interval_holds_the_mean_as_often_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    hits = []
+    for seed in range(200):
+        low, high = bootstrap_interval(rng.exponential(size=80), rounds=400, seed=seed)
+        hits.append(low <= 1 <= high)
+    assert 0.87 < np.mean(hits) < 0.99  # 95 %, a little less for a skewed sample of 80
+    values = rng.standard_normal(100)
+    interval, half = bootstrap_interval(values), 1.96 * values.std() / 10
+    assert np.subtract(interval, values.mean()) == pytest.approx([-half, half], rel=0.1)
+    monkeypatch.setattr(significance, "DRAWN", 250)  # the same samples, whatever it holds at once
+    assert bootstrap_interval(values) == interval
+
+
+def test_every_pair_of_systems() -> None:
+    rng = np.random.default_rng(0)
+    means = {"a": 0.0, "b": 0.5, "c": 0.55}
+    metrics = {name: Metrics({"m": rng.standard_normal(60) * 0.5 + mean}) for name, mean in means.items()}
+    pairs = every_pair(metrics, ["a", "b", "c"], "m")
+    assert [pair.systems for pair in pairs] == [["a", "b"], ["a", "c"], ["b", "c"]]
+    for pair in pairs:
+        first, second = (metrics[name].values["m"] for name in pair.systems)
+        assert pair.difference == pytest.approx(second.mean() - first.mean())
+        assert pair.interval[0] < pair.difference < pair.interval[1]
+        assert pair.p_value == paired_permutation_test(second, first)
+        assert (pair.p_value < 0.05) == (pair.interval[0] > 0 or pair.interval[1] < 0)
+    assert [pair.p_value_holm for pair in pairs] == holm([pair.p_value for pair in pairs])
+    assert every_pair(metrics, ["a"], "m") == []
+
+
+def test_among_many_pairs_there_are_flips_enough_for_a_small_p(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 10,000 flips for 780 pairs, the smallest p that Holm's method leaves is 0.078."""
+    monkeypatch.setattr(significance, "bootstrap_interval", lambda _: [0.0, 0.0])  # which takes a while
+    rng = np.random.default_rng(0)
+    metrics = {str(i): Metrics({"m": rng.standard_normal(24) * 0.1 + i}) for i in range(40)}
+    pairs = every_pair(metrics, [*metrics], "m")
+    assert (len(pairs), flips_for(250), flips_for(len(pairs))) == (780, 10_000, 31_200)
+    assert max(pair.p_value_holm for pair in pairs) < 1 - LEVEL
+    alone = paired_permutation_test(metrics["0"].values["m"], metrics["1"].values["m"], 31_200)
+    assert pairs[0].p_value == alone

@@ -17,11 +17,10 @@ from deepsiam.trainer.ranking.indexes.sparse import TermWriter
 from deepsiam.trainer.ranking.indexes.writer import OneVector, SeveralVectors
 from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
-from deepsiam.trainer.ranking.retrieval.search import Ranked, merged, packed
+from deepsiam.trainer.ranking.retrieval.search import Ranked, packed
 from deepsiam.trainer.ranking.retrieval.shared import merge
 from deepsiam.trainer.training.engine.world import World, join
 from deepsiam.trainer.training.run.command import skip_interpreter_shutdown
-from tests.trainer.ranking.retrieval.fakes import assert_same
 
 CODED = {"int8": "dense", "binary": "dense", "residual2": "multi_vector"}  # dtypes with files of their own
 NAMES = (*KINDS, *CODED)
@@ -61,16 +60,6 @@ def found(index: Index, k: int, rank: int = 0, ranks: int = 1) -> np.ndarray | N
     """The k best documents of each query and their scores, in one array, on rank 0; each rank searches its blocks."""
     best = merge(index.search_share(queries(index.collection), k, None, rank, ranks), k, rank, ranks)
     return None if best is None else packed(best, k)
-
-
-def search_shares(
-    index: Index, queries: Sequence[str], k: int, ranks: int, approximation: str | None = None
-) -> list[list[Ranked]]:
-    """Return what each rank finds; check that, merged, it equals what one rank alone finds, to the last bit."""
-    shares = [index.search_share(queries, k, approximation, rank, ranks) for rank in range(ranks)]
-    together = merged(np.concatenate([packed(found, k) for found in shares], axis=1), k)
-    assert_same(together, index.search_share(queries, k, approximation))
-    return shares
 
 
 def recall(exact: Sequence[Ranked], found: Sequence[Ranked]) -> float:

@@ -19,6 +19,8 @@ from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from deepsiam.trainer.ranking.retrieval import shared
+from deepsiam.trainer.ranking.retrieval.search import merged, packed
+from deepsiam.trainer.ranking.retrieval.system import Texts
 from tests import toy
 from tests.trainer.ranking.indexes.conftest import Kinds
 from tests.trainer.ranking.indexes.five_blocks import (
@@ -26,11 +28,12 @@ from tests.trainer.ranking.indexes.five_blocks import (
     NAMES,
     build,
     build_named,
+    expect_ties_in_order,
     found,
     queries,
-    search_shares,
     tree,
 )
+from tests.trainer.ranking.retrieval.fakes import assert_same
 
 ALL = pytest.mark.parametrize("kind", KINDS)
 WAYS = pytest.mark.parametrize(
@@ -47,7 +50,9 @@ STOPS = {  # after how many files
 
 
 @ALL
-def test_its_files_are_plain_arrays_and_json_and_the_same_every_time(kinds: Kinds, tmp_path: Path, kind: str) -> None:
+def test_its_files_are_plain_arrays_and_json_and_the_same_every_time(
+    kinds: Kinds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     folder = kinds.made[kind].folder
     expected = tree(folder.directory)
     build(kind, kinds.rankers[kind], tmp_path / "again")
@@ -59,28 +64,60 @@ def test_its_files_are_plain_arrays_and_json_and_the_same_every_time(kinds: Kind
             json.loads(content)
     assert set(folder.manifest["sha256"]) | {"manifest.json"} >= {n for n in expected if not n.startswith("centroids")}
     times = {path: path.stat().st_mtime_ns for path in folder.directory.rglob("*")}
+    monkeypatch.setattr(writer, "distinct", lambda *_: pytest.fail("the texts are read"))
     again = build(kind, kinds.rankers[kind], folder.directory)  # a complete one is only opened
     assert str(again) == str(kinds.made[kind])
     assert {path: path.stat().st_mtime_ns for path in folder.directory.rglob("*")} == times
 
 
-@WAYS
-@pytest.mark.parametrize("ranks", [2, 4, 16])
-def test_the_shares_of_ranks_merge_to_the_ranking_of_one(
-    kinds: Kinds, copies: Collection, name: str, approximation: str | None, ranks: int
+@pytest.mark.parametrize(
+    ("kind", "dtype", "tolerance"),
+    [
+        ("bm25", None, 0),
+        ("dense", "float32", 1e-5),
+        ("dense", "float16", 2e-3),
+        ("multi_vector", "float32", 1e-5),
+        ("multi_vector", "float16", 8 * 2.0**-11),  # of 8 vectors of length 1
+        ("sparse", "float32", 1e-5),
+        ("sparse", "float16", 1e-2),
+    ],
+)
+def test_search_is_the_ranking_of_evaluation(
+    kinds: Kinds, copies: Collection, tmp_path: Path, kind: str, dtype: str | None, tolerance: float
 ) -> None:
-    for k in (1, 9, 500):
-        shares = search_shares(kinds.made[name], queries(copies), k, ranks, approximation)
-        assert len(shares) == ranks
+    ranker, numbers = kinds.rankers[kind], list(range(0, 120, 9))
+    index = KINDS[kind].build(ranker, tmp_path / "i", dtype=dtype)
+    system = ranker.system(Texts(copies, numbers, list(range(120))))
+    texts, expected = [copies.queries.text(i) for i in numbers], system.scores(slice(0, len(numbers)))
+    for k in (1, 7, 500):
+        for ranked, scores, row in zip(index.search_share(texts, k), expected, system.rank(k), strict=True):
+            assert len(set(ranked.documents.tolist())) == len(row.documents)
+            np.testing.assert_allclose(ranked.scores, scores[ranked.documents], atol=tolerance)
+            np.testing.assert_allclose(ranked.scores, row.scores, atol=tolerance)
+            expect_ties_in_order(ranked)
+            if dtype != "float16":
+                apart = np.abs(np.diff(row.scores, prepend=np.inf, append=-np.inf)) > tolerance
+                clear = apart[:-1] & apart[1:]  # no other score is within rounding error
+                np.testing.assert_array_equal(ranked.documents[clear], row.documents[clear])
+
+
+@WAYS
+@pytest.mark.parametrize(("ranks", "sizes"), [(2, (1, 500)), (16, (9,))])
+def test_shares_of_ranks_merge_to_one_ranking(
+    kinds: Kinds, copies: Collection, name: str, approximation: str | None, ranks: int, sizes: tuple[int, ...]
+) -> None:
+    index, texts = kinds.made[name], queries(copies)
+    for k in sizes:
+        shares = [index.search_share(texts, k, approximation, rank, ranks) for rank in range(ranks)]
+        together = merged(np.concatenate([packed(found, k) for found in shares], axis=1), k)
+        assert_same(together, index.search_share(texts, k, approximation))  # to the last bit
         if name not in ("bm25", "int8", "binary"):  # queries are shared out; there are only five blocks
             assert all(len(ranked.documents) == 0 for found in shares[5:] for ranked in found)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_ranks_change_no_byte(
-    kinds: Kinds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, ranks: int
-) -> None:
+def test_ranks_keep_bytes(kinds: Kinds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, ranks: int) -> None:
     barrier = threading.Barrier(ranks)
     for module in (shared, writer, residual, small_vectors, centroids):
         monkeypatch.setattr(module, "wait_for", lambda ranks: barrier.wait(60) if ranks > 1 else None)
@@ -120,12 +157,12 @@ def test_a_build_that_stops_anywhere_goes_on_to_the_same_bytes(
 def test_two_real_ranks_make_the_same_files_and_find_the_same(kinds: Kinds, tmp_path: Path) -> None:
     collection = kinds.made["bm25"].collection.directory
     indexes = {kind: (kind, str(kinds.runs[kind][0]) if kind in kinds.runs else "bm25", None) for kind in KINDS}
-    indexes |= {dtype: (kind, str(kinds.runs[kind][0]), dtype) for dtype, kind in CODED.items()}
+    indexes |= {dtype: (CODED[dtype], str(kinds.runs[CODED[dtype]][0]), dtype) for dtype in ("int8", "residual2")}
     (tmp_path / "indexes.json").write_text(json.dumps(indexes))
     done = toy.launch(2, "tests.trainer.ranking.indexes.five_blocks", collection, tmp_path / "indexes.json")
     assert done.returncode == 0, done.stderr
-    for name, index in kinds.made.items():
-        files = tree(tmp_path / name)
+    for name in indexes:
+        index, files = kinds.made[name], tree(tmp_path / name)
         assert files == tree(index.folder.directory), name
         assert name == "bm25" or sum(file.startswith("blocks/") for file in files) == 5
         np.testing.assert_array_equal(np.load(tmp_path / f"{name}.npy"), found(index, 9), name)
@@ -133,9 +170,7 @@ def test_two_real_ranks_make_the_same_files_and_find_the_same(kinds: Kinds, tmp_
 
 
 @WAYS
-def test_equal_documents_tie_in_the_order_of_the_collection(
-    kinds: Kinds, copies: Collection, name: str, approximation: str | None
-) -> None:
+def test_copies_tie_in_their_order(kinds: Kinds, copies: Collection, name: str, approximation: str | None) -> None:
     for ranked in kinds.made[name].search_share(queries(copies), 120, approximation):
         place = {document: rank for rank, document in enumerate(ranked.documents.tolist())}
         for i in range(30):

@@ -150,9 +150,7 @@ def use(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "files", "change", "words"), ROWS, ids=range(len(ROWS)))
-def test_damage_within_an_array_is_named(
-    kinds: Kinds, tmp_path: Path, name: str, files: str, change: Change | None, words: str
-) -> None:
+def test_damage_is_told(kinds: Kinds, tmp_path: Path, name: str, files: str, change: Change | None, words: str) -> None:
     folder = shutil.copytree(kinds.made[name].folder.directory, tmp_path / "index")
     for file in sorted(folder.glob(files)):
         damaged = None if change is None else np.ascontiguousarray(change(np.load(file)))
@@ -164,7 +162,7 @@ def test_damage_within_an_array_is_named(
     assert words in str(refused.value)
 
 
-def test_verify_finds_what_opening_cannot(
+def test_verify_finds_more_and_files_outside_the_folder_are_not_opened(
     kinds: Kinds, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
     folder = shutil.copytree(kinds.made["dense"].folder.directory, tmp_path / "index")
@@ -174,13 +172,8 @@ def test_verify_finds_what_opening_cannot(
     content[-3] ^= 1
     (folder / BLOCK).write_bytes(content)
     search.main([str(folder), "abc"])
-    line = refused(search.main, folder, "abc", "--verify")
-    assert f"damaged ({RECORDED.format(BLOCK)})" in line
-
-
-def test_files_outside_the_folder_are_not_opened(kinds: Kinds, tmp_path: Path, refused: Callable[..., str]) -> None:
-    folder = shutil.copytree(kinds.made["dense"].folder.directory, tmp_path / "index")
-    manifest = folder / "manifest.json"
-    values = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps({**values, "blocks": ["../../dense/blocks/000000.npy"]}))
+    assert f"damaged ({RECORDED.format(BLOCK)})" in refused(search.main, folder, "abc", "--verify")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    outside = {**manifest, "blocks": ["../../dense/blocks/000000.npy"]}
+    (folder / "manifest.json").write_text(json.dumps(outside))
     assert refused(search.main, folder, "abc")

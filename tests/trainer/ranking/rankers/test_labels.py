@@ -1,6 +1,5 @@
 """Rankers by labels: windows against a plain loop, orders, ties, other tokenizers, options and what is refused."""
 
-import copy
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +26,7 @@ from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests.models.tiny import VOCABULARY
 from tests.toy import TRUNK
 from tests.trainer.interop.family_folders import write_causal_lm
-from tests.trainer.ranking.rankers.test_pairs import LISTS
+from tests.trainer.ranking.rankers.test_pairs_and_duels import LISTS
 from tests.trainer.runs import write_run
 
 PROMPT = {"name": "label_ranker", "loss": "rank_net", "max_query_tokens": 4, "max_document_tokens": 5}
@@ -182,25 +181,23 @@ def test_a_documents_score_is_the_log_of_its_probability(lists: list[List], budg
 @pytest.mark.parametrize(
     ("options", "passes"),
     [
-        ({}, 20),
         ({"window": "2"}, 99),
-        ({"stride": "5"}, 20),
         ({"stride": "5", "shuffles": "3"}, 60),
-        ({"sort": "heap", "top": "1"}, 29),
+        ({"sort": "heap", "top": "1"}, None),  # as many as the list needs
         ({"sort": "bubble", "top": "2"}, 40),
     ],
 )
-def test_the_number_of_forward_passes(options: Any, passes: int, capsys: pytest.CaptureFixture[str]) -> None:
-    stride = {"stride": "5"} if not options else {}
-    one = ranker(**options, **stride)
+def test_the_number_of_forward_passes(
+    options: dict[str, str], passes: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = ranker(**options)
     assert one.passes(1) == one.passes(0) == 0
     one.scores([(0, [i % 30 for i in range(100)])], "re-rank")
-    printed = capsys.readouterr().err
-    limit = "at most " if options.get("sort") else ""
-    assert f"re-rank: {limit}{one.passes(100):,} forward passes of lists, {one.passes(100):,} a query\n" in printed
-    if options.get("sort") != "heap":
-        assert one.passes(100) == passes == one.passes_made
+    limit = "at most " if "sort" in options else ""
+    words = f"re-rank: {limit}{one.passes(100):,} forward passes of lists, {one.passes(100):,} a query\n"
+    assert words in capsys.readouterr().err
     assert sum(one.model.rows) == one.passes_made <= one.passes(100)
+    assert passes in (None, one.passes_made)
 
 
 @pytest.mark.parametrize(
@@ -223,47 +220,39 @@ def test_other_options_are_refused(options: dict[str, str], words: str) -> None:
         ranker(PAIR, **options)
 
 
-def test_a_list_of_one_and_a_score_alone_are_refused() -> None:
+def test_a_list_of_one_a_score_alone_and_a_missing_text_are_refused() -> None:
     one = ranker()
     with pytest.raises(InputError, match="compares the documents of a list: re-rank 2 or more"):
         one.require_depth(1)
     with pytest.raises(InputError, match="scores a document by comparing it with its list"):
         one.require_by_itself()
-
-
-def test_a_text_that_the_collection_lacks_is_refused(opened: Collection, tmp_path: Path) -> None:
-    one = open_ranker(write_causal_lm(tmp_path / "qwen3", "qwen3"), opened)
-    corpus: Any = SimpleNamespace(text=lambda _: "", tokens=opened.corpus.tokens, ids=opened.corpus.ids)
-    one.collection = copy.copy(opened)
-    object.__setattr__(one.collection, "corpus", corpus)
-    with pytest.raises(InputError, match=f"has no text of {opened.corpus.ids[3]}: make the collection again"):
+    corpus = SimpleNamespace(text=lambda _: "", tokens=lambda i: DOCUMENTS.rows[i], ids=[f"d{i}" for i in range(9)])
+    one.collection = SimpleNamespace(queries=QUERIES, corpus=corpus, directory=Path("texts"))  # type: ignore[assignment]
+    with pytest.raises(InputError, match="has no text of d3: make the collection again"):
         one.scores([(0, [3, 4])])
 
 
-def test_a_published_model_reads_text_and_a_run_reads_its_own_prompt(opened: Collection, tmp_path: Path) -> None:
-    folder = write_causal_lm(tmp_path / "qwen3", "qwen3")
+def test_a_published_model_reads_text_and_a_run_its_own_prompt(opened: Collection, tmp_path: Path) -> None:
+    listwise = open_ranker(write_causal_lm(tmp_path / "qwen3", "qwen3"), opened)
     lists: list[List] = [(0, [3, 1, 4, 5]), (2, [9, 7])]
-    listwise = open_ranker(folder, opened)
     assert sorted(listwise.scores(lists)[0].tolist()) == [1, 2, 3, 4]
-    recipe = tmp_path / "yes_no.yaml"
+    recipe, base = tmp_path / "yes_no.yaml", f"extends: {Path('recipes/finetune.yaml').resolve()}\n"
     keys = "{name: label_ranker, loss: rank_net, template: '{query}: {document}\n\n', labels: [b, s], "
-    recipe.write_text(f"extends: {Path('recipes/finetune.yaml').resolve()}\nmethod: {keys}max_prompt_tokens: 500}}\n")
+    recipe.write_text(f"{base}method: {keys}max_prompt_tokens: 500}}\n")
     pointwise = listwise.with_options({"recipe": str(recipe)})
     assert pointwise.kind == "pointwise"
-    first = pointwise.scores(lists)
-    assert all((scores < 0).all() for scores in first)
-    for scores, (query, documents) in zip(first, lists, strict=True):  # neither the batch nor the list matters
+    for scores, (query, documents) in zip(pointwise.scores(lists), lists, strict=True):
+        assert (scores < 0).all()
         single = [float(pointwise.scores([(query, [document])])[0][0]) for document in documents]
-        np.testing.assert_allclose(scores, single, rtol=1e-5)
+        np.testing.assert_allclose(scores, single, rtol=1e-5)  # neither the batch nor the list matters
 
-    keys = {"template": "{query}={passages}=", "labels": ["a", "b", "c"], "max_prompt_tokens": 64}
-    trunk = {**TRUNK, "is_decoder": True}
-    tokenizer = opened.directory / "tokenizer.json"
-    own = write_run(tmp_path / "run", tokenizer, trunk=trunk, **{**PROMPT, **keys, "passage": "{label} {passage}"})
-    trained = ranker_of(load_trained(own), opened)
+    prompt = {**PROMPT, "template": "{query}={passages}=", "passage": "{label} {passage}", "labels": ["a", "b", "c"]}
+    trunk, tokenizer = {**TRUNK, "is_decoder": True}, opened.directory / "tokenizer.json"
+    run = write_run(tmp_path / "run", tokenizer, trunk=trunk, max_prompt_tokens=64, **prompt)
+    trained = ranker_of(load_trained(run), opened)
     assert (trained.searches, trained.by_itself, trained.kind) == (False, False, "listwise")
     with pytest.raises(ValueError, match="was trained with a prompt: leave out recipe"):
         trained.with_options({"recipe": str(recipe)})
-    recipe.write_text(f"extends: {Path('recipes/finetune.yaml').resolve()}\n")
+    recipe.write_text(base)
     with pytest.raises(ValueError, match="its method is siamese, not label_ranker"):
         listwise.with_options({"recipe": str(recipe)})

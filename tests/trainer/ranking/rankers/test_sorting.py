@@ -8,14 +8,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepsiam.trainer.ranking.rankers.sorting import (
-    Sorting,
-    bubble,
-    central_order,
-    heapsort,
-    most_windows,
-    slide,
-)
+from deepsiam.trainer.ranking.rankers.sorting import Sorting, bubble, central_order, heapsort, most_windows, slide
 
 LISTS = st.integers(0, 60).flatmap(lambda n: st.permutations(range(n)))  # a smaller number is better
 

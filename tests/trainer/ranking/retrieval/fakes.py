@@ -76,14 +76,12 @@ class Tokens(DualEncoder):
         return (best * queries.mask[:, None]).sum(dim=2)
 
 
-class TermsConfig(DualEncoderConfig):
+class TermsConfig(TokensConfig):
     """A text is represented by weights of its tokens."""
 
-    name: Literal["terms"] = "terms"
-    max_query_tokens: int = 8
-    max_document_tokens: int = 16
+    name: Literal["terms"] = "terms"  # type: ignore[assignment]
 
-    def model(self, trunk: PreTrainedModel) -> TermWeights:
+    def model(self, trunk: PreTrainedModel) -> TermWeights:  # type: ignore[override]
         return TermWeights(trunk, self)
 
 
@@ -152,17 +150,18 @@ def plain_overlap(query: list[int], document: list[int], special: int = 1) -> in
     return sum(token in query for token in document[:14]) + special
 
 
-def tokens_run(collection: Collection, seed: int = 0) -> LoadedModel:
+def tokens_run(collection: Collection) -> LoadedModel:
     """A `Tokens` model, as `load_trained` would return it."""
-    torch.manual_seed(seed)
-    config = TokensConfig()
-    return _run(collection, config.model(new_trunk(toy.TRUNK, collection.tokenizer)).eval(), config)
+    return _encoder_run(collection, TokensConfig())
 
 
-def terms_run(collection: Collection, seed: int = 0) -> LoadedModel:
+def terms_run(collection: Collection) -> LoadedModel:
     """A `TermWeights` model, as `load_trained` would return it."""
-    torch.manual_seed(seed)
-    config = TermsConfig()
+    return _encoder_run(collection, TermsConfig())
+
+
+def _encoder_run(collection: Collection, config: DualEncoderConfig) -> LoadedModel:
+    torch.manual_seed(0)
     return _run(collection, config.model(new_trunk(toy.TRUNK, collection.tokenizer)).eval(), config)
 
 

@@ -88,12 +88,6 @@ def test_a_query_without_a_weight_finds_nothing_and_is_counted(capsys: pytest.Ca
     assert "1 of 2 queries have no term with a weight" in capsys.readouterr().err
 
 
-def test_documents_without_a_weight_are_never_found() -> None:
-    system = SparseSystem(texts(np.eye(2)), texts(np.zeros((3, 2))))
-    assert [ranked.documents.tolist() for ranked in system.rank(5)] == [[], []]
-    assert system.scores(slice(0, 2)).tolist() == [[0.0] * 3] * 2
-
-
 def test_postings_give_back_the_terms_of_each_text_and_the_matches_add_up_to_the_score() -> None:
     rng = np.random.default_rng(0)
     weights = (rng.random((30, 20)) * (rng.random((30, 20)) < 0.3)).astype(np.float32)
@@ -113,13 +107,6 @@ def test_postings_give_back_the_terms_of_each_text_and_the_matches_add_up_to_the
     assert block.products(query) == (weights[:, weights[0] > 0] > 0).sum()
 
 
-def test_a_weight_that_is_not_finite_is_refused() -> None:
-    flat, counts = terms_of(one_vector(torch.tensor([[0.0, torch.nan, 1.0], [0.0, 0.0, 0.0]])))
-    assert counts.tolist() == [2, 0]
-    with pytest.raises(InputError, match="encode: the model's embeddings are not finite"):
-        require_finite(flat, "encode")
-
-
 def test_a_list_of_more_texts_than_a_block_has_its_own_scores() -> None:
     weights = np.zeros((70_000, 2), np.float32)
     weights[:, 0] = np.arange(1, 70_001)
@@ -129,6 +116,10 @@ def test_a_list_of_more_texts_than_a_block_has_its_own_scores() -> None:
 
 
 def test_a_weight_that_is_not_a_number_is_refused() -> None:
+    flat, counts = terms_of(one_vector(torch.tensor([[0.0, torch.nan, 1.0], [0.0, 0.0, 0.0]])))
+    assert counts.tolist() == [2, 0]
+    with pytest.raises(InputError, match="encode: the model's embeddings are not finite"):
+        require_finite(flat, "encode")
     block = Postings.of(*terms_of(one_vector(torch.ones(3, 2))))
     block.weights[1] = np.nan
     with pytest.raises(InputError, match="a score is not a number: the model's weights or the index are damaged"):

@@ -3,18 +3,18 @@
 import json
 import shutil
 import time
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.relevant import Relevant
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.jobs.trace import digest, trace
 from deepsiam.trainer.ranking.indexes.sparse import TermWriter
 from deepsiam.trainer.ranking.indexes.writer import OneVector, Writer
@@ -42,22 +42,21 @@ from tests.trainer.many_runs import train
 from tests.trainer.runs import STEP, write_run
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
+SIAMESE = {"name": "siamese", **LENGTHS}
 EVERY, STEPS = 4, 10
-
-
-@pytest.fixture
-def saved(toy_collection: Path, tmp_path: Path) -> Path:
-    """The checkpoint of a run that has reached its refresh step."""
-    write_run(tmp_path / "run", toy_collection / "tokenizer.json", name="siamese", **LENGTHS)
-    return checkpoint.folder(tmp_path / "run", STEP)
 
 
 @pytest.fixture(autouse=True)
 def several_blocks_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch)
+
+
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an index have several blocks, and the queries several parts; there is one rank."""
     for writer in (OneVector, TermWriter):
         monkeypatch.setattr(writer, "BLOCK", 30)
     monkeypatch.setattr(refresh_module, "PART", 25)
-    monkeypatch.setattr(refresh_module.dist, "barrier", lambda: None)  # one rank
+    monkeypatch.setattr(refresh_module.dist, "barrier", lambda: None)
 
 
 def alone(saved: Path, opened: Collection, margin: float | str | None = None, **prompts: str) -> Generations:
@@ -80,19 +79,57 @@ def plain(saved: Path, opened: Collection, margin: float | str | None, **prompts
     return {query: sorted(of_query.documents.tolist()) for query, of_query in mined.negatives.items()}
 
 
-@pytest.mark.parametrize("margin", [None, 0.05, "0.1%"])
-def test_a_generation_is_a_plain_search_with_the_checkpoints_weights(
-    saved: Path, opened: Collection, margin: float | str | None
+def recipe_values(collection: Path, run: Path) -> dict[str, Any]:
+    """A recipe that mines after four steps and after eight."""
+    method = {"name": "siamese", "negatives": "own", "hard_negatives": 2, **LENGTHS}
+    values = toy.finetune_values(run, collection, steps=STEPS, trunk=toy.TRUNK, checkpoint={"every": 3})
+    data = {"collection": str(collection), "lanes": 2, "window": 2, "workers": 1}
+    return {**values, "data": data, "method": method, "refresh": {"every": EVERY, "depth": 20}}
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ({"negatives": "micro_batch", "hard_negatives": 0}, "what is mined is drawn as hard negatives"),
+        ({"loss": "kl", "hard_negatives": 0}, "what is mined is drawn as hard negatives"),
+        (
+            {"name": "colbert"},
+            "refresh: a colbert cannot mine in the run: only models of one vector, .*; set refresh to",
+        ),
+    ],
+    ids=str,
+)
+def test_recipes_that_cannot_mine_are_refused(toy_collection: Path, method: dict[str, Any], words: str) -> None:
+    values = recipe_values(toy_collection, Path("run"))
+    values["method"] |= method
+    with pytest.raises(InputError, match=words):
+        finetuning.build(build_recipe(FinetuneRecipe, values, "recipe.yaml"))
+
+
+OWN = {"query_prompt": "abc de", "document_prompt": "abc"}  # prompts of a source
+
+
+@pytest.mark.parametrize(
+    ("method", "margin", "prompts"),
+    [(SIAMESE, None, {}), (SIAMESE, 0.05, {}), (SIAMESE, "0.1%", OWN), ({"name": "sparse", **LENGTHS}, None, {})],
+    ids=range(4),
+)
+def test_a_generation_is_a_plain_search_with_its_weights(
+    opened: Collection, tmp_path: Path, method: dict[str, Any], margin: float | str | None, prompts: dict[str, str]
 ) -> None:
-    generations, beats = alone(saved, opened, margin), []
+    write_run(tmp_path / "run", opened.directory / "tokenizer.json", **method)
+    saved = checkpoint.folder(tmp_path / "run", STEP)
+    generations, beats = alone(saved, opened, margin, **prompts), list[int]()
     refresh = Refresh(generations.config, {"": generations})
     figures = refresh.make(STEP, saved, lambda: beats.append(1))[""]
     assert beats
     refresh.use(STEP + 2)
     made = generations.source.generation
     assert made is not None
-    expected = plain(saved, opened, margin)
+    expected = plain(saved, opened, margin, **prompts)
     assert {query: sorted(made.negatives(query).tolist()) for query in expected} == expected
+    assert any(expected.values())
+    assert not prompts or expected != plain(saved, opened, margin)
     assert made.negatives(10_000).tolist() == []
     assert figures["new"] == 1  # all are new: the groups have no negatives of their own
     assert figures["of_a_query"] == pytest.approx(np.mean([len(found) for found in expected.values()]))
@@ -101,98 +138,90 @@ def test_a_generation_is_a_plain_search_with_the_checkpoints_weights(
     drawn = [example.candidates.tolist() for example in generations.source.read(0, 0)]
     groups = generations.source.groups  # of one relevant document each
     for candidates, number in zip(drawn, generations.source.places(np.arange(8)).tolist(), strict=True):
-        assert candidates == [
-            int(groups.candidates.flat[number]),
-            *made.negatives(int(groups.queries[number])).tolist(),
-        ]
+        relevant, query = int(groups.candidates.flat[number]), int(groups.queries[number])
+        assert candidates == [relevant, *made.negatives(query).tolist()]
     refresh.use(STEP - 1)
     assert generations.source.generation is None
 
 
-@pytest.mark.parametrize(
-    ("name", "prompts"), [("siamese", {"query_prompt": "abc de", "document_prompt": "abc"}), ("sparse", {})]
-)
-def test_a_sources_prompts_and_a_sparse_model_mine_as_a_plain_search(
-    toy_collection: Path, opened: Collection, tmp_path: Path, name: str, prompts: dict[str, str]
-) -> None:
-    write_run(tmp_path / name, toy_collection / "tokenizer.json", name=name, **LENGTHS)
-    saved = checkpoint.folder(tmp_path / name, STEP)
-    alone(saved, opened, **prompts).make(STEP, saved, lambda: None)
-    made = Generation.map(saved.parents[1] / "negatives" / f"step-{STEP:08d}")
-    expected = plain(saved, opened, None, **prompts)
-    assert {query: sorted(made.negatives(query).tolist()) for query in expected} == expected
-    assert any(expected.values())
-    assert not prompts or expected != plain(saved, opened, None)
+@pytest.fixture(scope="module")
+def whole(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
+    """A run that has reached its refresh step, and the arrays that it mines there."""
+    run = write_run(tmp_path_factory.mktemp("whole") / "run", toy_collection / "tokenizer.json", **SIAMESE)
+    opened = Collection.open(toy_collection)
+    with pytest.MonkeyPatch.context() as patched:
+        small(patched)
+        alone(checkpoint.folder(run, STEP), opened).make(STEP, checkpoint.folder(run, STEP), lambda: None)
+    expected = arrays(run / "negatives" / f"step-{STEP:08d}")
+    shutil.rmtree(run / "negatives")
+    return run, expected
 
 
-@pytest.mark.parametrize("stage", ["encode", "search", "publish", "rename", "tidy"])
+STOPS: dict[
+    str, tuple[object, str, int, int]
+] = {  # what stops, after how many calls; the blocks encoded later, of four
+    "encode": (Writer, "write_block", 2, 2),
+    "search": (refresh_module, "mine", 2, 0),
+    "publish": (generation_module, "write", 0, 0),
+    "rename": (refresh_module, "whole_folder", 0, 0),
+    "tidy": (refresh_module.Generations, "_tidy", 0, 0),
+}
+
+
+@pytest.mark.parametrize("stage", STOPS)
 def test_a_refresh_that_is_stopped_goes_on_and_makes_the_same(
-    saved: Path, opened: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+    whole: tuple[Path, dict[str, bytes]],
+    opened: Collection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stage: str,
 ) -> None:
-    final = saved.parents[1] / "negatives" / f"step-{STEP:08d}"
-    alone(saved, opened).make(STEP, saved, lambda: None)
-    expected = arrays(final)
-    shutil.rmtree(final)
-    calls: list[str] = []
+    run, expected = shutil.copytree(whole[0], tmp_path / "run"), whole[1]
+    saved, final = checkpoint.folder(run, STEP), run / "negatives" / f"step-{STEP:08d}"
+    for step in (STEP - 2, STEP - 1):  # as if left by earlier refreshes; no checkpoint needs them
+        (final.parent / f"step-{step:08d}").mkdir(parents=True)
+    module, name, after, blocks = STOPS[stage]
+    calls, original = list[str](), getattr(module, name)
 
-    def stops(module: object, name: str, after: int) -> None:
-        original: Callable[..., object] = getattr(module, name)
-
-        def call(*arguments: object, **options: object) -> object:
-            if len(calls) == after:
-                raise KeyboardInterrupt
-            calls.append(name)
-            return original(*arguments, **options)
-
-        patched.setattr(module, name, call)
+    def stops(*arguments: object, **options: object) -> object:
+        if len(calls) == after:
+            raise KeyboardInterrupt
+        calls.append(name)
+        return original(*arguments, **options)
 
     with monkeypatch.context() as patched:
-        stops(
-            *{
-                "encode": (Writer, "write_block", 2),
-                "search": (refresh_module, "mine", 2),
-                "publish": (generation_module, "write", 0),
-                "rename": (refresh_module, "whole_folder", 0),
-                "tidy": (refresh_module.Generations, "_tidy", 0),
-            }[stage]
-        )
+        patched.setattr(module, name, stops)
         with pytest.raises(KeyboardInterrupt):
             alone(saved, opened).make(STEP, saved, lambda: None)
     assert final.is_dir() == (stage == "tidy")
-    encoded: list[int] = []
-    original = Writer.write_block
-    monkeypatch.setattr(Writer, "write_block", lambda *a, **o: (encoded.append(1), original(*a, **o))[1])
-    again = alone(saved, opened)
-    again.make(STEP, saved, lambda: None)
-    assert len(encoded) == (2 if stage == "encode" else 0)  # of four blocks
+    encoded, write_block = list[int](), Writer.write_block
+    monkeypatch.setattr(Writer, "write_block", lambda *a, **o: (encoded.append(1), write_block(*a, **o))[1])
+    alone(saved, opened).make(STEP, saved, lambda: None)
+    assert len(encoded) == blocks
     assert arrays(final) == expected
     assert [path.name for path in final.parent.iterdir()] == [final.name]
 
 
-def test_other_weights_begin_anew(saved: Path, opened: Collection, toy_collection: Path, tmp_path: Path) -> None:
+def test_new_weights_redo_it(
+    whole: tuple[Path, dict[str, bytes]], opened: Collection, toy_collection: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    work = run / "negatives" / f"step-{STEP:08d}.work"
+    (work / "parts").mkdir(parents=True)
+    (work / "about.json").write_text('{"step": 7, "weights": "others"}')
+    write_run(run, toy_collection / "tokenizer.json", seed=9, **SIAMESE)
+    saved = checkpoint.folder(run, STEP)
     alone(saved, opened).make(STEP, saved, lambda: None)
-    final = saved.parents[1] / "negatives" / f"step-{STEP:08d}"
-    before = arrays(final)
-    (final.with_name(final.name + ".work") / "parts").mkdir(parents=True)
-    (final.with_name(final.name + ".work") / "about.json").write_text('{"step": 7, "weights": "others"}')
-    shutil.rmtree(saved.parents[1] / "checkpoints")
-    write_run(saved.parents[1], toy_collection / "tokenizer.json", seed=9, name="siamese", **LENGTHS)
-    alone(saved, opened).make(STEP, saved, lambda: None)
-    assert arrays(final) != before
-    expected = plain(saved, opened, None)
-    made = Generation.map(final)
-    assert {query: sorted(made.negatives(query).tolist()) for query in expected} == expected
+    assert arrays(work.with_suffix("")) != whole[1]
+    shutil.rmtree(run / "checkpoints")
+    write_run(run, toy_collection / "tokenizer.json", **SIAMESE)
+    alone(saved, opened).make(STEP, saved, lambda: None)  # over what is complete, of others
+    assert arrays(work.with_suffix("")) == whole[1]
 
 
-def test_generations_that_no_checkpoint_needs_are_removed(saved: Path, opened: Collection) -> None:
-    folder = saved.parents[1] / "negatives"
-    for step in (STEP - 2, STEP - 1):  # as if left by earlier refreshes
-        (folder / f"step-{step:08d}").mkdir(parents=True)
-    alone(saved, opened).make(STEP, saved, lambda: None)
-    assert [path.name for path in folder.iterdir()] == [f"step-{STEP:08d}"]
-
-
-def test_missing_and_damaged_negatives_are_refused(saved: Path, opened: Collection) -> None:
+def test_missing_and_damaged_negatives_are_refused(opened: Collection, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", opened.directory / "tokenizer.json", **SIAMESE)
+    saved = checkpoint.folder(tmp_path / "run", STEP)
     generations = alone(saved, opened)
     refresh = Refresh(generations.config, {"": generations})
     with pytest.raises(SharedError, match=r"step-00000007: is missing, and the negatives of this step are in it"):
@@ -214,20 +243,19 @@ def test_missing_and_damaged_negatives_are_refused(saved: Path, opened: Collecti
         refresh.use(STEP + 1)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_trace_shows_the_negatives_that_the_run_mined(
-    workers: int, saved: Path, toy_collection: Path, tmp_path: Path
-) -> None:
+def test_a_trace_shows_what_the_run_mined(toy_collection: Path, tmp_path: Path) -> None:
     recipe = build_recipe(FinetuneRecipe, recipe_values(toy_collection, tmp_path / "traced"), "recipe.yaml")
 
     def digests(first: int, last: int, refreshes: bool) -> list[str]:
         data = pair_data(recipe)
         refresh = open_refresh(recipe, data) if refreshes else None
-        steps = trace(recipe, data, first, 2, workers, refresh)
+        steps = trace(recipe, data, first, 2, 1, refresh)
         return [digest([batch.micro_batch for batch in batches]) for _, batches in islice(steps, last - first + 1)]
 
     made = open_refresh(recipe, pair_data(recipe))
     assert made is not None
+    write_run(tmp_path / "run", toy_collection / "tokenizer.json", **SIAMESE)
+    saved = checkpoint.folder(tmp_path / "run", STEP)
     checkpoint.folder(recipe.run, EVERY).mkdir(parents=True)
     made.make(EVERY, saved, lambda: None)
     mined, own = digests(1, 2 * EVERY, True), digests(1, 2 * EVERY, False)
@@ -237,69 +265,25 @@ def test_a_trace_shows_the_negatives_that_the_run_mined(
         digests(2 * EVERY + 1, 2 * EVERY + 1, True)
 
 
-@pytest.mark.parametrize("changes", [{"negatives": "micro_batch"}, {"loss": "kl"}], ids=str)
-def test_recipes_whose_negatives_are_not_drawn_are_refused(changes: dict[str, object]) -> None:
-    values = recipe_values(Path("c"), Path("run"))
-    values["method"] |= {**changes, "hard_negatives": 0}
-    with pytest.raises(InputError, match="what is mined is drawn as hard negatives"):
-        build_recipe(FinetuneRecipe, values, "recipe.yaml")
-
-
-def recipe_values(collection: Path, run: Path) -> dict[str, dict[str, object]]:
-    """A recipe that mines after four steps and after eight."""
-    return {
-        "run": str(run),  # type: ignore[dict-item]
-        "trunk": toy.TRUNK,
-        "steps": STEPS,  # type: ignore[dict-item]
-        "log_every": 1,  # type: ignore[dict-item]
-        "deepspeed": "cpu",  # type: ignore[dict-item]
-        "data": {"collection": str(collection), "lanes": 2, "window": 2, "workers": 1},
-        "batch": {"size": 8, "micro": 4},
-        "optimizer": {"lr": 1e-3},
-        "checkpoint": {"every": 3},
-        "refresh": {"every": EVERY, "depth": 20},
-        "method": {"name": "siamese", "negatives": "own", "hard_negatives": 2, **LENGTHS},
-    }
-
-
 @pytest.mark.slow
-def test_a_colbert_cannot_mine(toy_collection: Path, tmp_path: Path) -> None:
-    values = recipe_values(toy_collection, tmp_path / "run")
-    values["method"] |= {"name": "colbert"}
-    path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(values))
-    result = toy.launch(1, "trainer.finetune", path)
-    words = (
-        "refresh: a colbert cannot mine in the run: only models of one vector, or of term weights, per text can; set "
+def test_killed_in_a_refresh_it_resumes_to_the_same_run_on_any_ranks(toy_collection: Path, tmp_path: Path) -> None:
+    undisturbed, killed = (
+        toy.write_recipe(tmp_path / f"{name}.yaml", **recipe_values(toy_collection, tmp_path / name))
+        for name in ("undisturbed", "killed")
     )
-    assert f"{words}refresh to null" in result.stderr
-    assert not (tmp_path / "run" / "checkpoints").exists()
-
-
-@pytest.mark.slow
-def test_killed_in_a_refresh_it_resumes_to_the_same_run_on_any_number_of_ranks(
-    toy_collection: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe_values(toy_collection, tmp_path / "undisturbed")))
-    printed = train(2, [[path]], tmp_path)
-    lines = [line for line in printed.splitlines() if "  negatives  " in line]
-    assert [line.split("  ")[0] for line in lines] == ["step 4", "step 8"]
-    assert "100% new" in lines[0]
-    folder = tmp_path / "undisturbed" / "negatives"
-    assert sorted(file.name for file in folder.iterdir()) == ["step-00000004", "step-00000008"]
-    age = toy.scalars(tmp_path / "undisturbed", "negatives/age")
-    assert [age[step] for step in range(1, STEPS + 1)] == [1, 2, 3, 4, 1, 2, 3, 4, 1, 2]
-    killed = tmp_path / "killed.yaml"
-    killed.write_text(yaml.safe_dump(recipe_values(toy_collection, tmp_path / "killed")))
     kill_when(tmp_path / "killed" / "negatives" / "step-00000004.work", killed)
     assert checkpoint.newest(tmp_path / "killed") == checkpoint.folder(tmp_path / "killed", EVERY)
     shutil.copytree(tmp_path / "killed", tmp_path / "one", ignore=shutil.ignore_patterns("tensorboard", "lock"))
     kill_at(EVERY + 1, 2, "trainer.finetune", killed, "--resume")
     assert checkpoint.newest(tmp_path / "killed") == checkpoint.folder(tmp_path / "killed", EVERY)
-    printed = train(2, [[killed]], tmp_path)
-    assert "step 4  negatives" not in printed  # a refresh is reported once
-    assert "step 8  negatives" in printed
+    printed = train(2, [[killed], [undisturbed]], tmp_path)
+    lines = [line for line in printed.splitlines() if "  negatives  " in line]
+    assert [line.split("  ")[0] for line in lines] == ["step 8", "step 4", "step 8"]  # a refresh is reported once
+    assert "100% new" in lines[1]
+    folder = tmp_path / "undisturbed" / "negatives"
+    assert sorted(file.name for file in folder.iterdir()) == ["step-00000004", "step-00000008"]
+    age = toy.scalars(tmp_path / "undisturbed", "negatives/age")
+    assert [age[step] for step in range(1, STEPS + 1)] == [1, 2, 3, 4, 1, 2, 3, 4, 1, 2]
     for tag in ("new", "minutes"):
         events = EventAccumulator(str(tmp_path / "killed" / "tensorboard"), size_guidance={"scalars": 0}).Reload()
         assert [event.step for event in events.Scalars(f"negatives/{tag}")] == [4, 8]
@@ -330,8 +314,7 @@ def kill_when(there: Path, recipe: Path) -> None:
 
 
 def test_a_run_goes_on_with_the_same_refresh_alone(toy_collection: Path, tmp_path: Path) -> None:
-    path = tmp_path / "recipe.yaml"
-    path.write_text(json.dumps(recipe_values(toy_collection, tmp_path / "run")))
+    path = toy.write_recipe(tmp_path / "recipe.yaml", **recipe_values(toy_collection, tmp_path / "run"))
     recipe = load(FinetuneRecipe, path)
     assert resume_invariants(recipe, pair_data(recipe))["refresh"] == {"every": 4, "depth": 20, "margin": None}
     recipe = load(FinetuneRecipe, path, ["refresh=null", "method.hard_negatives=0", "method.negatives=micro_batch"])

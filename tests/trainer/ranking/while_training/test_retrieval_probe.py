@@ -1,4 +1,4 @@
-"""The probe of fine-tuning: its sample, the numbers of `trainer.evaluate`, and no effect on the training."""
+"""The probe of fine-tuning: its sample, the numbers of `trainer.evaluate`; runs with it train as without."""
 
 import json
 from pathlib import Path
@@ -22,6 +22,7 @@ from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PairProbeCon
 from deepsiam.trainer.training.recipe.yaml_file import build
 from deepsiam.trainer.training.run.job import Job
 from tests import toy
+from tests.trainer.many_runs import train
 from tests.trainer.runs import save_run
 
 PROBE = {"split": "test", "every": 3}
@@ -64,20 +65,25 @@ def measured(job: Job) -> dict[str, float]:
     return figures
 
 
-def evaluated(run: Path, collection: Path, split: str, out: Path, options: str = "") -> dict[str, float]:
-    """What `trainer.evaluate` prints of a run."""
-    evaluate.main([f"--collection={collection}", f"--split={split}", f"--system=x={run}{options}", f"--out={out}"])
+def evaluated(run: Path, collection: Path, options: str = "") -> dict[str, float]:
+    """What `trainer.evaluate` prints of a run for the split `test`."""
+    out = run.with_suffix(".json")
+    evaluate.main([f"--collection={collection}", "--split=test", f"--system=x={run}{options}", f"--out={out}"])
     means: dict[str, float] = json.loads(out.read_text())["systems"]["x"]["metrics"]
     return means
+
+
+def check(job: Job, collection: Path, options: str = "") -> None:
+    """Expect the probe to measure what `trainer.evaluate` does with the job's model."""
+    figures = measured(job)
+    assert figures == evaluated(save_run(job.recipe.run, job), collection, options)
+    assert 0 < figures["ndcg@10"] < 1
 
 
 @pytest.mark.parametrize("name", ["siamese", "colbert", "sparse"])
 def test_on_a_whole_pool_the_numbers_are_those_of_evaluate(toy_collection: Path, tmp_path: Path, name: str) -> None:
     job = job_of(tmp_path / "run", toy_collection, probe={**PROBE, "documents": 1000}, name=name)
-    figures = measured(job)
-    save_run(tmp_path / "run", job)
-    assert figures == evaluated(tmp_path / "run", toy_collection, "test", tmp_path / "results.json")
-    assert 0 < figures["ndcg@10"] < 1
+    check(job, toy_collection)
 
 
 OWN = {"query_prompt": "abc de", "document_prompt": "cab "}
@@ -105,29 +111,19 @@ def test_in_a_mix_they_are_those_with_the_prompts_of_the_collections_source(
     probe = {**PROBE, "documents": 1000, "collection": str(toy_collection)}
     method = {"query_prompt": "e e", "document_prompt": "d d "}
     job = job_of(tmp_path / "run", toy_collection, probe=probe, data=data, method=method)
-    figures = measured(job)
-    save_run(tmp_path / "run", job)
-    assert figures == evaluated(tmp_path / "run", toy_collection, "test", tmp_path / "results.json", options)
+    check(job, toy_collection, options)
 
 
 def test_on_a_sample_they_are_those_of_a_collection_of_the_same_texts(toy_collection: Path, tmp_path: Path) -> None:
     job = job_of(tmp_path / "run", toy_collection, probe={**PROBE, "queries": 7, "documents": 40})
-    figures = measured(job)
     whole, task = Collection.open(toy_collection), job.probe.task  # type: ignore[union-attr]
     assert (len(task.queries), len(task.pool)) == (7, 40)
     corpus = {whole.corpus.ids[i]: whole.corpus.text(i) for i in sorted(task.pool)}
     queries = {whole.queries.ids[i]: whole.queries.text(i) for i in task.queries}
-    rows = "".join(
-        f"{query}\t{document}\t{grade}\n" for query, of in task.qrels.items() for document, grade in of.items()
-    )
-    build_collection(
-        "beir",
-        [toy.write_beir(tmp_path / "part", corpus, queries, test=rows)],
-        tmp_path / "part",
-        tokenizers.load(toy_collection / "tokenizer.json"),
-    )
-    save_run(tmp_path / "run", job)
-    assert figures == evaluated(tmp_path / "run", tmp_path / "part", "test", tmp_path / "results.json")
+    rows = "".join(f"{query}\t{i}\t{grade}\n" for query, of in task.qrels.items() for i, grade in of.items())
+    part = toy.write_beir(tmp_path / "part", corpus, queries, test=rows)
+    build_collection("beir", [part], part, tokenizers.load(toy_collection / "tokenizer.json"))
+    check(job, part)
 
 
 def scored(folder: Path, collection: Path, **keys: Any) -> Task:
@@ -166,9 +162,7 @@ def test_the_pool_is_of_relevant_named_and_random_documents(toy_collection: Path
         ({"probe": PROBE, "best": "ndcg@10", "stop_after": 0}, "checkpoint.stop_after: "),
     ],
 )
-def test_a_probe_that_cannot_measure_is_refused(
-    toy_collection: Path, tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_other_probes_are_refused(toy_collection: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         job_of(tmp_path / "run", toy_collection, **changes)
 
@@ -181,24 +175,51 @@ def test_a_pool_without_a_relevant_document_is_refused(toy_collection: Path, tmp
         job_of(tmp_path / "run", toy_collection, probe={"split": "dev", "every": 1, "collection": str(folder)})
 
 
+RUNS = [("finetune", "cpu"), ("pretrain", "zero3_bf16")]  # in this order: see `many_runs.in_stage_3`
+if toy.FULL_TESTS:
+    RUNS = [(kind, config) for config in ("cpu", "zero3_bf16") for kind in ("finetune", "pretrain")]
+
+
+@pytest.fixture(scope="module")
+def runs(shards: Path, toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs KIND-CONFIG-NAME with dropout: on two ranks `probed` and `plain`, without a probe; `one` on one rank."""
+    folder, two = tmp_path_factory.mktemp("runs"), list[list[object]]()
+    pretraining = {"collection": str(toy_collection), "split": "train", "every": 3, "max_tokens": 16}
+    for kind, config in RUNS:
+        changes = {"deepspeed": config, "trunk": toy.TRUNK}
+        for name in ("plain", "probed"):
+            path = folder / f"{kind}-{config}-{name}.yaml"
+            if kind == "finetune":
+                probe = {"probe": {**PROBE, "documents": 999}} if name == "probed" else {}
+                toy.finetune_recipe(path, toy_collection, steps=4, **changes, **probe)
+            else:
+                probe = {"probe": {**pretraining, "queries": 4, "documents": 40}} if name == "probed" else {}
+                toy.seed_recipe(path, shards, steps=5, **changes, **probe)
+            two.append([path])
+    printed = train(2, two, folder)
+    assert printed.count("step 3  probe  mrr@10 ") == len(RUNS)
+    train(1, [[recipe, f"run={folder / recipe.stem.replace('probed', 'one')}"] for (recipe,) in two[1::2]], folder)
+    return folder
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("config", ["cpu", "zero3_bf16"] if toy.FULL_TESTS else ["cpu"])
-def test_a_run_reports_the_probe_and_trains_as_without_it(toy_collection: Path, tmp_path: Path, config: str) -> None:
-    changes = {"steps": 4, "deepspeed": config, "trunk": toy.TRUNK, "log_every": 1}  # with dropout
-    plain = toy.finetune_recipe(tmp_path / "plain.yaml", toy_collection, **changes)
-    probed = toy.finetune_recipe(tmp_path / "probed.yaml", toy_collection, probe={**PROBE, "documents": 999}, **changes)
-    for recipe in (plain, probed):
-        done = toy.launch(2, "trainer.finetune", recipe)
-        assert done.returncode == 0, done.stderr
-    assert "step 3  probe  mrr@10 " in done.stdout
-    two, without = (toy.scalars(tmp_path / name, "loss/softmax") for name in ("probed", "plain"))
-    assert two == without
-    assert toy.launch(1, "trainer.finetune", probed, f"run={tmp_path / 'one'}").returncode == 0
+@pytest.mark.parametrize(("kind", "config"), RUNS)
+def test_a_run_trains_as_without_its_probe(runs: Path, toy_collection: Path, kind: str, config: str) -> None:
+    probed, plain, one = (runs / f"{kind}-{config}-{name}" for name in ("probed", "plain", "one"))
+    for term in ("softmax",) if kind == "finetune" else ("mlm", "decoder"):
+        assert toy.scalars(probed, f"loss/{term}") == toy.scalars(plain, f"loss/{term}")
+    if kind == "pretrain":
+        for tag in ("alignment", "uniformity", "effective_rank", "bottleneck/decoder"):  # no rank, which can jump
+            figures = toy.scalars(probed, f"probe/{tag}")
+            assert [*figures] == [0, 3]
+            precise = pytest.approx(figures, abs=2e-2 if config == "zero3_bf16" else 1e-4)
+            assert {step: toy.scalars(one, f"probe/{tag}")[step] for step in figures} == precise
+        return
     for tag in ("ndcg@10", "recall@100"):
-        one, two = (toy.scalars(tmp_path / name, f"probe/{tag}") for name in ("one", "probed"))
-        assert list(one) == list(two) == [0, 3, 4]
-        assert one[0] == two[0]
+        alone, figures = (toy.scalars(run, f"probe/{tag}") for run in (one, probed))
+        assert [*alone] == [*figures] == [0, 3, 4]
+        assert alone[0] == figures[0]
         if config == "cpu":
-            assert one == pytest.approx(two, abs=0.05)  # a rounded score may move a document by a rank
-            expected = evaluated(tmp_path / "probed", toy_collection, "test", tmp_path / "results.json")
-            assert two[4] == pytest.approx(expected[tag], abs=1e-7)  # TensorBoard has fp32
+            assert alone == pytest.approx(figures, abs=0.05)  # a rounded score may move a document by a rank
+            expected = evaluated(probed, toy_collection)
+            assert figures[4] == pytest.approx(expected[tag], abs=1e-7)  # TensorBoard has fp32

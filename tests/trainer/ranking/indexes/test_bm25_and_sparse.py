@@ -1,8 +1,10 @@
-"""A BM25 index: against BM25 over the texts themselves, on several ranks, its files, and what is refused."""
+"""Indexes of words and of terms: stopped, empty, of other words; what is told and shown of terms."""
 
 import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from deepsiam.data_prep.collections.build import build as build_collection
@@ -13,28 +15,19 @@ from deepsiam.trainer.ranking.indexes import bm25 as bm25_module
 from deepsiam.trainer.ranking.indexes.bm25 import Bm25Index
 from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.registry import open_index
+from deepsiam.trainer.ranking.indexes.serve import page
+from deepsiam.trainer.ranking.indexes.sparse import SparseIndex
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
-from deepsiam.trainer.ranking.retrieval.bm25 import DESCRIPTION, FINGERPRINT, Bm25
-from tests.trainer.ranking.retrieval.fakes import assert_same
-
-QUERIES = [*range(0, 120, 7)]
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.retrieval.bm25 import DESCRIPTION, FINGERPRINT
+from deepsiam.trainer.ranking.retrieval.system import Texts
+from tests import toy
+from tests.trainer.ranking.retrieval.fakes import terms_run
 
 
 @pytest.fixture(scope="module")
 def index(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Bm25Index:
     return Bm25Index.build(Bm25Ranker(Collection.open(toy_collection)), tmp_path_factory.mktemp("made") / "index")
-
-
-def texts(index: Bm25Index) -> list[str]:
-    return [*(index.collection.queries.text(i) for i in QUERIES), "unheard", ""]
-
-
-@pytest.mark.parametrize("k", [1, 10, 500])
-def test_its_rankings_are_those_of_bm25_over_the_texts(index: Bm25Index, k: int) -> None:
-    documents = [index.collection.corpus.text(i) for i in range(120)]
-    expected = Bm25.of_texts(texts(index), documents).rank(k)
-    assert_same(index.search_share(texts(index), k), expected)
-    assert [len(ranked.documents) for ranked in expected[-2:]] == [0, 0]
 
 
 def test_a_stopped_build_begins_again(index: Bm25Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,21 +46,15 @@ def test_a_stopped_build_begins_again(index: Bm25Index, tmp_path: Path, monkeypa
 
 
 def test_documents_without_a_word_are_indexed(index: Bm25Index, tmp_path: Path) -> None:
-    folder = tmp_path / "c"
-    folder.mkdir()
-    (folder / "corpus.jsonl").write_text('{"_id": "a", "text": "the"}\n{"_id": "b", "text": "of"}\n')
-    (folder / "queries.jsonl").write_text('{"_id": "q", "text": "the"}\n')
-    (folder / "qrels").mkdir()
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta\t1\n")
-    collection = build_collection(
-        "beir", [folder], folder, tokenizers.load(index.collection.directory / "tokenizer.json")
-    )
+    folder = toy.write_beir(tmp_path / "c", {"a": "the", "b": "of"}, {"q": "the"}, test="q\ta\t1\n")
+    tokenizer = tokenizers.load(index.collection.directory / "tokenizer.json")
+    collection = build_collection("beir", [folder], folder, tokenizer)
     empty = Bm25Index.build(Bm25Ranker(collection), tmp_path / "index")
     (ranked,) = empty.search_share(["the word"], 5)
     assert len(ranked.documents) == 0
 
 
-def test_an_index_of_other_words_is_refused(index: Bm25Index, tmp_path: Path) -> None:
+def test_an_index_of_other_words_and_an_approximation_are_refused(index: Bm25Index, tmp_path: Path) -> None:
     shutil.copytree(index.folder.directory, tmp_path / "old")
     manifest = tmp_path / "old" / "manifest.json"
     manifest.write_text(manifest.read_text().replace(FINGERPRINT, DESCRIPTION))
@@ -75,9 +62,37 @@ def test_an_index_of_other_words_is_refused(index: Bm25Index, tmp_path: Path) ->
         open_index(tmp_path / "old")
     with pytest.raises(InputError, match="another model: name another folder"):
         Bm25Index.build(Bm25Ranker(index.collection), tmp_path / "old")
-
-
-def test_an_approximation_is_refused(index: Bm25Index) -> None:
     for ask in (index.prepare, index.require):
         with pytest.raises(InputError, match="--approximate hnsw: .* has none: leave it out"):
             ask("hnsw")
+
+
+def test_terms_are_told_given_back_and_shown(copies: Collection, tmp_path: Path) -> None:
+    ranker: Any = ranker_of(terms_run(copies), copies)
+    index = SparseIndex.build(ranker, tmp_path / "index")
+    system = ranker.system(Texts(copies, list(range(len(copies.queries))), list(range(120))))
+    different = np.unique(system.documents.rows)
+    counts = system.documents.counts(different)
+    has = np.zeros((2, 300, ranker.vocabulary), bool)
+    for side, encoded, rows in ((0, system.queries, system.queries.rows), (1, system.documents, different)):
+        for i, row in enumerate(rows):
+            has[side, i, encoded.of(row)["term"]] = True
+    flops = has[0].sum(axis=0) @ has[1].sum(axis=0) / len(system.queries.rows) / len(different)
+    words = f"120 documents of 90 different texts, {counts.mean():.1f} terms each (at most {counts.max()})"
+    assert words in str(index)
+    assert f"{flops:.2f} FLOPS" in str(index)
+
+    given_back = dict(index.texts())
+    assert sorted(given_back) == list(range(120))
+    for document, terms in given_back.items():
+        own = system.documents.of(system.documents.rows[document])
+        assert terms["term"].tolist() == own["term"].tolist()
+        np.testing.assert_allclose(terms["weight"], own["weight"], rtol=2.0**-11)
+
+    (found,) = index.search([copies.queries.text(0)], 5)
+    vocabulary = copies.tokenizer.vocabulary()
+    for hit in found:
+        assert sum(weight for _, weight in hit.terms) == pytest.approx(hit.score, rel=1e-5)
+        assert all(term in vocabulary for term, _ in hit.terms)
+    (term, weight), *_ = found[0].terms
+    assert f"{term} {weight:.2f}" in page("q", 5, {"index": found})

@@ -1,4 +1,4 @@
-"""Lists re-ranked by duels: which are fought, how they become scores, the position bias, and what is refused."""
+"""Pairs are scored once, list by list; duels: which are fought, their scores, position bias and refusals."""
 
 import math
 from itertools import permutations
@@ -14,18 +14,62 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.matching.config import MatchingConfig
 from deepsiam.models.matching.duobert import DuobertConfig
 from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.rankers.duels import AGGREGATES, DuelOptions, DuelRanker, position_bias
-from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.rankers.pairs import PairRanker
 from deepsiam.trainer.ranking.retrieval.encode import BATCH_TOKENS
 from deepsiam.trainer.ranking.retrieval.system import List
-from deepsiam.trainer.training.checkpoints.load import load_trained
-from tests.trainer.ranking.rankers.test_pairs import DOCUMENTS, LISTS, QUERIES, VOCABULARY
-from tests.trainer.runs import write_run
+from tests.trainer.ranking.retrieval.fakes import Overlap, OverlapConfig, plain_overlap
+
+VOCABULARY = Vocabulary(100, pad=0, unk=1, cls=2, sep=3, mask=4)
+LISTS = st.lists(st.tuples(st.integers(0, 9), st.lists(st.integers(0, 29), min_size=1, max_size=8)), min_size=1)
+
+
+class Some:
+    """Texts of at least one token; every fifth text is a copy of the first."""
+
+    def __init__(self, number: int, longest: int, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.texts = [rng.integers(5, 15, rng.integers(1, longest)).astype(np.uint16) for _ in range(number)]
+        self.texts[::5] = [self.texts[0]] * len(self.texts[::5])
+
+    def tokens(self, i: int) -> np.ndarray:
+        return self.texts[i]
+
+
+QUERIES, DOCUMENTS = Some(10, 9, seed=0), Some(30, 25, seed=1)
+
+
+TEXTS: Any = SimpleNamespace(queries=QUERIES, corpus=DOCUMENTS)
+
+
+def loaded(model: TrunkModel, keys: MatchingConfig) -> LoadedModel:
+    return LoadedModel(model, keys, VOCABULARY, Path("run/step"))  # type: ignore[arg-type]
+
+
+def pair(query: int, document: int) -> tuple[list[int], list[int]]:
+    return QUERIES.tokens(query)[:6].tolist(), DOCUMENTS.tokens(document)[:14].tolist()
+
+
+@given(LISTS, st.integers(1, 200), st.sampled_from([0, 3]))
+def test_scores_are_those_of_each_pair(lists: list[List], budget: int, classes: int) -> None:
+    model = Overlap(classes)
+    with patch.dict(BATCH_TOKENS, cpu=budget):
+        scores = PairRanker(loaded(model, OverlapConfig()), TEXTS).scores(lists)
+    for (query, documents), of_list in zip(lists, scores, strict=True):
+        expected = np.array([plain_overlap(*pair(query, document)) for document in documents])
+        assert of_list.dtype == np.float32
+        np.testing.assert_array_equal(of_list, np.eye(3)[expected % 3] if classes else expected)
+    different = {(*map(tuple, pair(query, document)),) for query, documents in lists for document in documents}
+    assert sum(rows for rows, _ in model.batches) == len(different)  # equal pairs are scored once
+    for rows, width in model.batches:
+        assert rows == 1 or rows * (width - 7) <= budget  # widths are rounded up to a multiple of 8
+
 
 KEYS = DuobertConfig(name="duobert", hard_negatives=1, max_query_tokens=8, max_document_tokens=16, max_duel_tokens=30)
 
@@ -55,10 +99,8 @@ class Plain(TrunkModel):
         return torch.tensor(logits)
 
 
-def ranker(model: Any = None) -> DuelRanker:
-    texts: Any = SimpleNamespace(queries=QUERIES, corpus=DOCUMENTS)
-    tokenizer: Any = VOCABULARY
-    return DuelRanker(LoadedModel(model or Plain(), KEYS, tokenizer, Path("run/step")), texts)
+def ranker(model: Plain | None = None) -> DuelRanker:
+    return DuelRanker(loaded(model or Plain(), KEYS), TEXTS)
 
 
 def cut(query: int, document: int) -> tuple[list[int], list[int]]:
@@ -110,12 +152,10 @@ def test_scores_are_aggregates_of_each_duel(aggregate: str, lists: list[List], b
     assert sum(model.rows) == len(fought)  # equal duels are fought once
 
 
-def test_binary_of_both_orders_does_not_count_an_even_chance() -> None:
+def test_scores_by_hand() -> None:
+    """An even chance is no duel won; large logits neither overflow nor tie."""
     logits = np.array([[np.nan, 0.0, 2.0], [0.0, np.nan, -1.0], [-2.0, 1.0, np.nan]])
     assert DuelOptions("binary").scores(logits).tolist() == [1, 0, 1]
-
-
-def test_large_logits_neither_overflow_nor_tie() -> None:
     logits = np.array([[np.nan, -800.0, 900.0], [800.0, np.nan, 1000.0], [-900.0, -1000.0, np.nan]])
     assert DuelOptions("sum").scores(logits).tolist() == [1, 2, 0]
     assert DuelOptions("log_sum").scores(logits).tolist() == [-800, 0, -1900]
@@ -189,19 +229,18 @@ def test_aggregates_of_the_same_duels_share_their_forward_passes() -> None:
     assert sum(model.rows) == 12
 
 
-def test_a_list_of_one_is_unchanged_without_a_forward_pass() -> None:
-    model = Plain()
-    assert [scores.tolist() for scores in ranker(model).scores([(0, [4]), (1, [4])])] == [[0], [0]]
-    assert model.rows == []
-
-
-def test_long_lists_are_refused_unless_asked_for() -> None:
+def test_long_lists_searches_and_scores_that_are_not_finite_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="a duobert cannot search: it re-ranks what another system found"):
+        ranker().system(None)  # type: ignore[arg-type]
     long: list[List] = [(0, [i % 30 for i in range(101)])]
     with pytest.raises(InputError, match=r"10,100 forward passes .* 101 documents: re-rank 100 or fewer, .*most=101"):
         ranker().scores(long)
     assert len(ranker().with_options({"most": "101", "pairs": "1"}).scores(long)[0]) == 101
     with pytest.raises(InputError, match="a list of 4 documents: re-rank 3 or fewer"):
         ranker().with_options({"most": "3"}).scores([(0, [1, 2, 3, 4])])
+    monkeypatch.setattr(Plain, "score_duels", lambda self, ids, **_: torch.full((len(ids),), torch.nan))
+    with pytest.raises(InputError, match="its scores are not finite"):
+        ranker().scores([(0, [1, 2])], work="re-rank")
 
 
 @pytest.mark.parametrize(
@@ -216,22 +255,3 @@ def test_long_lists_are_refused_unless_asked_for() -> None:
 def test_other_options_are_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         ranker().with_options(options)
-
-
-def test_scores_that_are_not_finite_are_refused() -> None:
-    class Broken(Plain):
-        def score_duels(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-            return torch.full((len(ids),), torch.nan)
-
-    with pytest.raises(InputError, match="its scores are not finite"):
-        ranker(Broken()).scores([(0, [1, 2])], work="re-rank")
-
-
-def test_a_trained_model_scores_by_the_other_documents_of_the_list(opened: Collection, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", opened.directory / "tokenizer.json", seed=3, **KEYS.model_dump())
-    one = ranker_of(load_trained(run), opened)
-    assert (one.searches, one.by_itself, one.max_tokens()["document"]) == (False, False, 15)
-    (three,), (two,) = one.scores([(0, [1, 7, 3])]), one.scores([(0, [1, 7])])
-    assert not np.allclose(three[:2], two)
-    with pytest.raises(InputError, match="a duobert cannot search: it re-ranks what another system found"):
-        one.system(None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A published model ranks without training, like its run; a cross-encoder also teaches, classifies and starts one."""
+"""Models that rank: precision and prompts; a published one ranks like its run, teaches, classifies and starts one."""
 
 import json
 from collections.abc import Callable
@@ -14,14 +14,17 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.batching.packing import frame, pad
 from deepsiam.models.pretraining.cross_thought import CrossThought
-from deepsiam.trainer import evaluate, mine
+from deepsiam.trainer import evaluate, index, mine
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.ranking.indexes.dense import DenseIndex
+from deepsiam.trainer.ranking.indexes.registry import open_index
 from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.ranking.ranker import VectorRanker
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
-from deepsiam.trainer.ranking.retrieval.system import Embedded
+from deepsiam.trainer.ranking.retrieval.system import Embedded, Texts
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
@@ -29,34 +32,79 @@ from tests import toy
 from tests.trainer.interop.test_cross_encoder import IDENTITY, PAIRS, edit, own_scores, write_folder
 from tests.trainer.runs import write_run
 
-METHOD: dict[str, Any] = {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 16}
+LENGTHS = {"max_query_tokens": 16, "max_document_tokens": 24}
 
 
-@pytest.fixture
-def run(toy_collection: Path, tmp_path: Path) -> Path:
-    return write_run(
-        tmp_path / "run",
-        toy_collection / "tokenizer.json",
-        similarity="cosine",
-        pooling="mean",
-        temperature=0.1,
-        **METHOD,
-    )
+@pytest.mark.parametrize("name", ["siamese", "colbert", "poly_encoder", "cross_encoder", "duobert"])
+def test_models_score_in_bf16_as_in_fp32_but_for_rounding(opened: Collection, tmp_path: Path, name: str) -> None:
+    own = {"cross_encoder": {"hard_negatives": 1}, "duobert": {"hard_negatives": 1}, "poly_encoder": {"m": 4}}
+    keys = LENGTHS | own.get(name, {})
+    run = write_run(tmp_path / "run", opened.directory / "tokenizer.json", seed=3, name=name, **keys)
+    usual, half = (ranker_of(load_trained(run), opened, precision) for precision in (None, "bf16"))
+    assert (usual.precision, half.precision) == ("fp32", "bf16")
+    assert next(half.model.parameters()).dtype == torch.bfloat16
+    assert half.identity == usual.identity
+    lists = [(0, list(range(12))), (1, list(range(6, 18)))]
+    scores = [np.concatenate(ranker.scores(lists)) for ranker in (usual, half)]
+    assert all(of_ranker.dtype == np.float32 for of_ranker in scores)
+    assert 0 < np.abs(scores[1] - scores[0]).max() < 0.05 * np.abs(scores[0]).max()
+    if name == "siamese":
+        DenseIndex.build(half, tmp_path / "index")
+        with pytest.raises(InputError, match="holds an index with another --precision: name another"):
+            DenseIndex.build(usual, tmp_path / "index")
 
 
-@pytest.fixture
-def published(run: Path, tmp_path: Path) -> Path:
-    export_encoder(load_trained(run), tmp_path / "published")
-    return tmp_path / "published"
+PROMPTS = {"query_prompt": "abc de: ", "document_prompt": "fgh"}
 
 
-def test_embeddings_are_those_of_the_run(run: Path, published: Path, toy_collection: Path) -> None:
-    task = Task.of(Collection.open(toy_collection), "test")
-    own, loaded = (ranker_of(model, task.collection).system(task) for model in (load_trained(run), load_any(published)))
-    assert isinstance(own, Embedded)
-    assert isinstance(loaded, Embedded)
-    np.testing.assert_allclose(loaded.queries, own.queries, atol=1e-6)
-    np.testing.assert_allclose(loaded.documents, own.documents, atol=1e-6)
+@pytest.mark.parametrize("name", ["siamese", "colbert", "sparse"])
+def test_other_prompts_rank_as_the_models_own(opened: Collection, tmp_path: Path, name: str) -> None:
+    def ranker(folder: str, **prompts: str) -> VectorRanker:
+        keys = {"name": name, **LENGTHS, **prompts}
+        run = write_run(tmp_path / folder, opened.directory / "tokenizer.json", seed=3, **keys)
+        made = ranker_of(load_trained(run), opened)
+        assert isinstance(made, VectorRanker)
+        return made
+
+    without, own = ranker("without"), ranker("own", **PROMPTS)
+    other = without.with_options(PROMPTS)
+    lists = [(0, list(range(40))), (1, list(range(20, 60)))]
+    plain, expected, scores = (np.concatenate(one.scores(lists)) for one in (without, own, other))
+    np.testing.assert_array_equal(scores, expected)
+    assert not np.array_equal(scores, plain)
+    assert other.identity.items() >= PROMPTS.items()
+    assert other.identity["fingerprint"] != without.identity["fingerprint"]
+    assert own.with_options(PROMPTS) is own
+    assert without.with_options({"query_prompt": ""}) is without
+    removed = own.with_options(dict.fromkeys(PROMPTS, ""))
+    np.testing.assert_array_equal(np.concatenate(removed.scores(lists)), plain)
+    assert not removed.identity.keys() & PROMPTS.keys()
+    for options, words in (
+        ({"document_prompt": "abc de " * 30}, "document_prompt has .* tokens, which leave a text no room"),
+        ({"prompt": "abc"}, "'prompt' is not an option of .*: query_prompt, document_prompt"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            without.with_options(options)
+
+
+def test_an_index_keeps_its_prompts_and_dimensions(
+    opened: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
+) -> None:
+    run = write_run(tmp_path / "run", opened.directory / "tokenizer.json", seed=3, name="siamese", **LENGTHS)
+    options = [f"--{name.replace('_', '-')}={text}" for name, text in PROMPTS.items()]
+    arguments = [str(run), f"--collection={opened.directory}", f"--out={tmp_path / 'index'}", *options]
+    index.main([*arguments, "--dimensions=9"])
+    note, line = capsys.readouterr().out.splitlines()
+    assert "not for its first 9" in note
+    assert "different texts, 9 x float32 each" in line
+    found, ranker = open_index(tmp_path / "index"), ranker_of(load_trained(run), opened).with_options(PROMPTS).cut(9)
+    texts = Texts(opened, [0, 1, 2], list(range(len(opened.corpus))))
+    words = [opened.queries.text(i) for i in texts.queries]
+    for ranked, other in zip(found.search_share(words, 10), ranker.system(texts).rank(10), strict=True):
+        assert ranked.documents.tolist() == other.documents.tolist()
+        np.testing.assert_allclose(ranked.scores, other.scores, atol=1e-6)
+    for number in ("--dimensions=8", "--dimensions=32"):
+        assert "another --dimensions: name another folder" in refused(index.main, *arguments, number)
 
 
 def test_a_cross_thought_run_ranks_by_its_embeddings_without_fine_tuning(toy_collection: Path, tmp_path: Path) -> None:
@@ -77,58 +125,24 @@ def test_a_cross_thought_run_ranks_by_its_embeddings_without_fine_tuning(toy_col
         np.testing.assert_allclose(vectors, own.numpy(), atol=1e-5)
 
 
-def test_it_is_evaluated_beside_a_run(run: Path, published: Path, toy_collection: Path, tmp_path: Path) -> None:
+def test_a_folder_is_evaluated_beside_its_run(toy_collection: Path, tmp_path: Path) -> None:
+    method = {"name": "siamese", "similarity": "cosine", "pooling": "mean", "temperature": 0.1, **LENGTHS}
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **method)
+    published = tmp_path / "published"
+    export_encoder(load_trained(run), published)
     models = [f"--system=run={run}", f"--system=folder={published}"]
-    out = tmp_path / "results.json"
-    evaluate.main(["--collection", str(toy_collection), "--split", "test", "--out", str(out), *models])
-    results = json.loads(out.read_text())
-    systems = results["systems"]
+    systems = evaluated(toy_collection, tmp_path / "r.json", *models)["systems"]
     assert systems["folder"]["metrics"] == systems["run"]["metrics"]
     (stage,) = systems["folder"]["stages"]
     assert stage["checkpoint"] == str(published)
-    assert stage["max_tokens"] == {"query": 16, "document": 16}
-
-
-def test_without_a_length_the_trunk_says_how_much_is_read(published: Path) -> None:
+    assert stage["max_tokens"] == {"query": 16, "document": 24}
     (published / "sentence_bert_config.json").unlink()
-    (published / "deepsiam.json").unlink()
-    config = published / "tokenizer_config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "model_max_length": None}))
-    method: Any = load_any(published).method
-    assert (
-        method.max_query_tokens
-        == method.max_document_tokens
-        == load_any(published).model.trunk.config.max_position_embeddings
-    )
-
-
-@pytest.mark.parametrize("tokens", ["many", 2, [1], True, 16.5, float("nan")])
-@pytest.mark.parametrize(
-    ("file", "key"), [("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")]
-)
-def test_a_length_that_is_none_is_refused(published: Path, file: str, key: str, tokens: Any) -> None:
-    (published / "sentence_bert_config.json").unlink()
-    (published / file).write_text(json.dumps({key: tokens}))
-    with pytest.raises(InputError, match=f"{file}: {key} is .* not a number of tokens"):
-        load_any(published)
-
-
-@pytest.mark.parametrize("name", ["sentence_bert_config.json", "1_Pooling/config.json"])
-def test_a_file_of_another_kind_is_refused(published: Path, name: str) -> None:
-    (published / name).write_text("[]")
-    with pytest.raises(InputError, match="not its kind of JSON"):
-        load_any(published)
-
-
-def test_an_encoder_that_does_not_say_how_to_compare_is_refused(
-    published: Path, toy_collection: Path, tmp_path: Path, refused: Callable[..., str]
-) -> None:
-    (published / "modules.json").unlink()
-    given = [f"--collection={toy_collection}", "--split=test", f"--out={tmp_path / 'r.json'}"]
-    assert "an encoder without a pooling" in refused(evaluate.main, *given, f"--system=a={published}")
-
-
-LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
+    for file, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
+        for tokens in ("many", 2, [1], True, 16.5, float("nan")):
+            (published / file).write_text(json.dumps({key: tokens}))
+            with pytest.raises(InputError, match=f"{file}: {key} is .* not a number of tokens"):
+                load_any(published)
+        (published / file).unlink()
 
 
 @pytest.fixture
@@ -164,24 +178,7 @@ def test_an_export_ranks_and_teaches_like_its_run(toy_collection: Path, tmp_path
     assert np.ptp(labels[0]) > 0.01
 
 
-def test_a_teacher_gives_the_scores_of_sentence_transformers(
-    toy_collection: Path, tmp_path: Path, library: Any
-) -> None:
-    folder = write_folder(tmp_path / "folder", toy_collection / "tokenizer.json", "roberta")
-    collection = toy.write_collection(tmp_path / "collection", folder / "tokenizer.json")
-    made = scored(collection, folder, tmp_path / "scored")
-    groups = made.groups("train")
-    pairs = [
-        (made.queries.text(group.query), made.corpus.text(document))
-        for group in (groups[i] for i in range(len(groups)))
-        for document in group.candidates.tolist()
-    ]
-    theirs = library.CrossEncoder(str(folder), device="cpu", local_files_only=True).predict(pairs)
-    np.testing.assert_allclose(np.asarray(groups.scores), theirs, atol=1e-5)
-    assert np.ptp(theirs) > 0.01
-
-
-@pytest.mark.parametrize("kind", ["bert", "roberta", "modernbert"])
+@pytest.mark.parametrize("kind", ["roberta", "modernbert"])
 def test_a_fine_tuning_starts_with_its_scores(
     toy_collection: Path, tmp_path: Path, library: Any, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
@@ -196,15 +193,8 @@ def test_a_fine_tuning_starts_with_its_scores(
 
 
 def recipe(folder: Path, collection: Path, **method: Any) -> FinetuneRecipe:
-    values = {
-        "run": str(folder / "run"),
-        "init_from": str(folder),
-        "steps": 2,
-        "data": {"collection": str(collection), "lanes": 4},
-        "batch": {"size": 4, "micro": 4},
-        "optimizer": {"lr": 1e-3},
-        "method": {"name": "cross_encoder", "negatives_per_query": 1, **LENGTHS, **method},
-    }
+    method = {"name": "cross_encoder", "negatives_per_query": 1, **LENGTHS, **method}
+    values = toy.finetune_values(folder / "run", collection, init_from=str(folder), method=method)
     return build(FinetuneRecipe, values, "test")
 
 
@@ -216,14 +206,15 @@ def test_the_recipe_comes_first(toy_collection: Path, tmp_path: Path, capsys: py
     assert (method.hidden_activation, method.separators, method.max_pair_tokens) == ("tanh", 2, 30)
     job = finetuning.build(recipe(folder, toy_collection, name="siamese", negatives_per_query=0))
     assert job.model.heads == {}  # the encoder alone
+    classes = write_folder(tmp_path / "classes", toy_collection / "tokenizer.json", "bert", num_labels=2)
+    finetuning.build(recipe(classes, toy_collection))
+    assert "the encoder, and 2 of the 4 head weights" in capsys.readouterr().out  # what fits
 
 
 CLASSES = ("contradiction", "Neutral", "entailment")  # another order than the data's
 
 
-def test_classes_are_predicted_by_their_names(
-    toy_classes: Path, tmp_path: Path, library: Any, refused: Callable[..., str]
-) -> None:
+def test_classes_go_by_names(toy_classes: Path, tmp_path: Path, library: Any, refused: Callable[..., str]) -> None:
     names = dict(enumerate(CLASSES))
     tokenizer_json = toy_classes / "tokenizer.json"
     folder = write_folder(tmp_path / "folder", tokenizer_json, "bert", num_labels=3, id2label=names, label2id={})
@@ -247,25 +238,3 @@ def test_classes_are_predicted_by_their_names(
     edit(folder / "config.json", id2label={"0": "x", "1": "y", "2": "z"})
     line = refused(evaluate.main, *options, f"--system=ce={folder}")
     assert "folder/config.json: id2label: predicts x, y, z, " in line
-
-
-@pytest.mark.parametrize("command", ["mine", "evaluate"])
-def test_several_labels_are_no_score(
-    toy_collection: Path, tmp_path: Path, refused: Callable[..., str], command: str
-) -> None:
-    folder = write_folder(tmp_path / "folder", toy_collection / "tokenizer.json", "bert", num_labels=2)
-    main, options = {
-        "mine": (mine.main, ["--split=train", f"--score={folder}"]),
-        "evaluate": (evaluate.main, ["--split=test", f"--system=ce=bm25 > 9 {folder}"]),
-    }[command]
-    line = refused(main, f"--collection={toy_collection}", f"--out={tmp_path / 'out'}", *options)
-    assert "predicts classes and gives no score to rank by" in line
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_start_of_other_classes_keeps_what_fits(
-    toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = write_folder(tmp_path / "folder", toy_collection / "tokenizer.json", "bert", num_labels=2)
-    finetuning.build(recipe(folder, toy_collection))
-    assert "the encoder, and 2 of the 4 head weights" in capsys.readouterr().out
