@@ -48,9 +48,8 @@ def write_parent(path: Path) -> None:
 
 
 def test_it_has_the_threads_that_its_environment_asks_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    for threads in ("1", "3"):
-        monkeypatch.setenv("OMP_NUM_THREADS", threads)
-        assert run("import torch; print(torch.get_num_threads())").stdout == f"{threads}\n"
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert run("import torch; print(torch.get_num_threads())").stdout == "3\n"
 
 
 def test_it_has_the_arguments_environment_and_folder_of_a_command(run: Run) -> None:
@@ -60,8 +59,8 @@ def test_it_has_the_arguments_environment_and_folder_of_a_command(run: Run) -> N
 
 
 def test_it_prints_on_both_streams(run: Run) -> None:
-    done = run("import os, sys; print('one'); print('two', file=sys.stderr); os.write(1, b'three'); os._exit(0)")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "one\nthree", "two\n")
+    done = run("import os, sys; print('one'); print('two', file=sys.stderr); os.write(1, b'three'); os._exit(75)")
+    assert (done.returncode, done.stdout, done.stderr) == (75, "one\nthree", "two\n")
 
 
 @pytest.mark.parametrize(
@@ -70,8 +69,6 @@ def test_it_prints_on_both_streams(run: Run) -> None:
         ("raise SystemExit(7)", 7, ""),
         ("raise SystemExit('the reason')", 1, "the reason\n"),
         ("1 / 0", 1, "ZeroDivisionError: division by zero\n"),
-        ("import os; os._exit(75)", 75, ""),
-        ("import os; os.abort()", -signal.SIGABRT, ""),
         ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL, ""),
     ],
 )

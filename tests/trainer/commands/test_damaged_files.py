@@ -14,6 +14,7 @@ import yaml
 from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.trainer import evaluate, export, index, report, search
 from deepsiam.trainer.training.checkpoints import checkpoint
+from tests import toy
 from tests.trainer.commands.test_report import log
 from tests.trainer.damage import damaged, restored
 from tests.trainer.runs import STEP, write_run
@@ -33,15 +34,9 @@ def made(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         recipe = checkpoint.folder(folder / name, STEP) / checkpoint.RECIPE
         recipe.write_text(json.dumps(yaml.safe_load(recipe.read_text())))
         vouch(recipe.parent)
-        index.main([str(folder / name), f"--collection={toy_collection}", f"--out={folder / name}-index"])
-    index.main(
-        [
-            str(folder / "multi"),
-            f"--collection={toy_collection}",
-            f"--out={folder}/multi-index",
-            "--approximate=centroids",
-        ]
-    )
+        approximate = ["--approximate=centroids"] * (name == "multi")
+        where = [f"--collection={toy_collection}", f"--out={folder / name}-index"]
+        index.main([str(folder / name), *where, *approximate])
     index.main(["bm25", f"--collection={toy_collection}", f"--out={folder / 'bm25-index'}"])
     return folder
 
@@ -102,7 +97,7 @@ def check_damages(
     vouched: bool = True,
 ) -> None:
     """Run a command over a folder that is sound, then with one damage after another, drawn by the case's name."""
-    rng, refused, tries = random.Random(" ".join(case)), 0, int(os.environ.get("DAMAGES", "12"))
+    rng, refused, tries = random.Random(" ".join(case)), 0, int(os.environ.get("DAMAGES", 12 if toy.FULL_TESTS else 6))
     assert check(main, arguments, capsys, "undamaged"), capsys.readouterr()
     for _ in range(tries):
         with one_damage(folder, rng, vouched=vouched) as what:
@@ -111,26 +106,27 @@ def check_damages(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["dense", "multi", "bm25"])
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize(
+    ("kind", "approximate"), [("dense", []), ("multi", []), ("multi", ["--approximate=centroids"]), ("bm25", [])]
+)
 def test_a_damaged_index_is_one_line_or_is_searched(
-    made: Path, kind: str, part: int, capsys: pytest.CaptureFixture[str]
+    made: Path, kind: str, approximate: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, approximate = made / f"{kind}-index", ["--approximate=centroids"] if kind == "multi" and part % 2 else []
-    check_damages(folder, search.main, [str(folder), "abc", "--k=3", *approximate], capsys, kind, str(part))
+    folder = made / f"{kind}-index"
+    check_damages(folder, search.main, [str(folder), "abc", "--k=3", *approximate], capsys, kind, *approximate)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dense", "multi"])
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("used", ["ranked", "exported"])
 def test_a_damaged_checkpoint_is_one_line_or_is_used(
-    made: Path, kind: str, part: int, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Path, kind: str, used: str, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, where = made / kind, [f"--collection={toy_collection}", "--split=test", f"--out={tmp_path / 'results.json'}"]
     command: tuple[Main, list[str]] = (evaluate.main, [f"--system=run={run}", *where])
-    if part % 2:
+    if used == "exported":
         command = (export.main, [str(run), str(tmp_path / "export")])
-    check_damages(checkpoint.folder(run, STEP), *command, capsys, kind, str(part))
+    check_damages(checkpoint.folder(run, STEP), *command, capsys, kind, used)
 
 
 @pytest.mark.slow

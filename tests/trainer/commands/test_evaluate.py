@@ -1,20 +1,18 @@
-"""The numbers of an evaluation, its table and file, and what it refuses."""
+"""The table and the files of an evaluation, and fused rows; TREC run files written, read and ranked again."""
 
 import json
 import re
 import shutil
-from itertools import combinations
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import torch
 
 from deepsiam.data_prep.collections.build import build
 from deepsiam.data_prep.collections.collection import Collection
-from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer import evaluate
 from deepsiam.trainer.ranking.evaluation.metrics import HEADINGS, paired_permutation_test
@@ -23,6 +21,7 @@ from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
 from deepsiam.trainer.training.checkpoints.load import load_trained
+from tests import toy
 from tests.trainer.runs import STEP, write_run
 
 SIAMESE = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
@@ -36,39 +35,6 @@ def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
         "one": write_run(folder / "one", tokenizer, seed=1, similarity="cosine", pooling="mean", **SIAMESE),
         "two": write_run(folder / "two", tokenizer, seed=2, **SIAMESE),
     }
-
-
-def plain_reciprocal_ranks(run: Path, collection: Collection) -> list[float]:
-    """MRR@10 of every query, from all texts in one batch and all scores in one matrix."""
-    trained = load_trained(run)
-    t, qrels = trained.tokenizer, collection.qrels("test")
-
-    def embed(texts: list[np.ndarray], longest: int) -> torch.Tensor:
-        ids = torch.full((len(texts), longest), t.pad)
-        for row, tokens in zip(ids, texts, strict=True):
-            framed = [t.cls, *tokens[: longest - 2].tolist(), t.sep]
-            row[: len(framed)] = torch.tensor(framed)
-        with torch.no_grad():
-            return trained.model.embed_queries(ids, ids != t.pad).vectors[:, 0]
-
-    documents = embed([collection.corpus.tokens(i) for i in range(len(collection.corpus))], 16)
-    queries = embed([collection.queries.tokens(i) for i in collection.queries.ids.find([*qrels])], 8)
-    order = (queries @ documents.T).argsort(dim=1, descending=True, stable=True)[:, :10]
-    reciprocal = []
-    for row, judged in zip(order, qrels.values(), strict=True):
-        hits = [rank for rank, i in enumerate(row, 1) if collection.corpus.ids[i] in judged]
-        reciprocal.append(1 / hits[0] if hits else 0.0)
-    return reciprocal
-
-
-@pytest.mark.parametrize("name", ["one", "two"])
-def test_metrics_are_those_of_a_plain_loop(runs: dict[str, Path], toy_collection: Path, name: str) -> None:
-    collection = Collection.open(toy_collection)
-    metrics = evaluate_split(ranker_of(load_trained(runs[name]), collection), "test")
-    expected = plain_reciprocal_ranks(runs[name], collection)
-    np.testing.assert_allclose(metrics.values["mrr@10"], expected)
-    assert 0 < sum(expected) < len(expected)
-    assert metrics.means["recall@100"] >= metrics.means["mrr@10"]
 
 
 def arguments(collection: Path, out: Path, *rest: str) -> list[str]:
@@ -129,11 +95,8 @@ def plain_fused(collection: Collection, split: str, run: Path, weight: float | N
     """MRR@10 of every query, for a run fused with BM25."""
     task = Task.of(collection, split)
     fused = []
-    for system in (
-        ranker_of(load_trained(run), task.collection).system(task),
-        Bm25Ranker(task.collection).system(task),
-    ):
-        scores = system.scores(slice(0, len(task.queries))).astype(np.float64)
+    for ranker in (ranker_of(load_trained(run), task.collection), Bm25Ranker(task.collection)):
+        scores = ranker.system(task).scores(slice(0, len(task.queries))).astype(np.float64)
         if weight is None:
             fused.append(1 / (60 + (scores[:, None] >= scores[:, :, None]).sum(2)))
         else:
@@ -191,22 +154,16 @@ def test_a_fused_row(
         r"both: from_seed [0-9.]+ s, BM25 [0-9.]+ s, fuse [0-9.]+ s; forward passes a query: 1 \+ 0 \+ 0 = 1",
         printed[7],
     )
-    rules = {
-        True: f"both: {1 - (weight or 0):g} from_seed + {weight or 0:g} BM25, scores standardised per query; weight "
-        "chosen by nDCG@10 on split dev",
-        False: "both: reciprocal ranks, the sum of 1 / (60 + rank); no split dev other than the evaluated one to "
-        "choose a weight on",
-    }
-    assert printed[8] == rules[dev]
+    standardised = f"{1 - (weight or 0):g} from_seed + {weight or 0:g} BM25, scores standardised per query; "
+    if dev:
+        assert printed[8] == f"both: {standardised}weight chosen by nDCG@10 on split dev"
+    else:
+        why = "no split dev other than the evaluated one to choose a weight on"
+        assert printed[8] == f"both: reciprocal ranks, the sum of 1 / (60 + rank); {why}"
 
     evaluate.main(arguments(folder, out, "--system=bm25", *models))
-    alone = json.loads(out.read_text())  # without the fusion: the same numbers
-    assert {name: system["metrics"] for name, system in alone["systems"].items()} == {
-        name: metrics for name, metrics in means.items() if name != "both"
-    }
-    assert [pair["systems"] for pair in alone["pairs"]] == list(
-        map(list, combinations(["bm25", "from_random", "from_seed"], 2))
-    )
+    alone = json.loads(out.read_text())["systems"]  # without the fusion: the same numbers
+    assert {name: system["metrics"] for name, system in alone.items()} | {"both": means["both"]} == means
     assert "fuse" not in capsys.readouterr().out
 
 
@@ -217,14 +174,13 @@ def stages(results: Path, name: str) -> list[dict[str, Any]]:
 
 
 def test_no_weight_is_chosen_on_the_evaluated_split(runs: dict[str, Path], with_dev: Path, tmp_path: Path) -> None:
-    given = ["--collection", str(with_dev), "--split", "dev", "--out", str(tmp_path / "r.json")]
-    evaluate.main([*given, f"--system=x=fuse(bm25, {runs['one']})"])
+    evaluate.main(arguments(with_dev, tmp_path / "r.json", "--split=dev", f"--system=x=fuse(bm25, {runs['one']})"))
     last = stages(tmp_path / "r.json", "x")[-1]
     assert not last.keys() & {"weight", "split"}
     assert last["why"] == "no split dev other than the evaluated one to choose a weight on"
 
 
-@pytest.mark.parametrize("weight", ["0", "0.35", "1"])
+@pytest.mark.parametrize("weight", ["0.35", "1"])
 def test_a_weight_that_is_given_is_used(
     runs: dict[str, Path], with_dev: Path, tmp_path: Path, weight: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,18 +195,16 @@ def test_a_weight_that_is_given_is_used(
     assert rule in capsys.readouterr().out.splitlines()
 
 
-def test_another_tokenizer_is_refused(runs: dict[str, Path], toy_collection: Path, tmp_path: Path) -> None:
+def test_another_tokenizer_is_refused(
+    runs: dict[str, Path], toy_collection: Path, tmp_path: Path, refused: Callable[..., str]
+) -> None:
     other = tokenizers.train(["another set of words"] * 3, 80, tmp_path / "tokenizer.json")
     shutil.copytree(toy_collection, tmp_path / "other")
-    build("beir", [tmp_path / "other"], tmp_path / "other", other)
-    trained, tokenizer = load_trained(runs["one"]), r"--tokenizer .*/step-.*/tokenizer.json$"
-    in_place = f"another tokenizer than .*: run: python -m data_prep collection {tmp_path / 'other'} {tokenizer}"
-    with pytest.raises(InputError, match=in_place):
-        evaluate_split(ranker_of(trained, Collection.open(tmp_path / "other")), "test")
-    elsewhere = build("beir", [tmp_path / "other"], tmp_path / "built", other)
-    command = f"run: python -m data_prep collection FORMAT INPUT... --out {tmp_path / 'built'} {tokenizer}"
-    with pytest.raises(InputError, match=command):
-        evaluate_split(ranker_of(trained, elsewhere), "test")
+    for name, inputs in (("other", tmp_path / "other"), ("built", "FORMAT INPUT... --out " + str(tmp_path / "built"))):
+        build("beir", [tmp_path / "other"], tmp_path / name, other)
+        line = refused(evaluate.main, *arguments(tmp_path / name, tmp_path / "r.json", f"--system=m={runs['one']}"))
+        assert " was tokenised with another tokenizer than " in line
+        assert re.search(rf"run: python -m data_prep collection {inputs} --tokenizer .*/step-.*/tokenizer.json$", line)
 
 
 def test_more_metrics_are_more_columns(
@@ -274,3 +228,56 @@ def test_more_metrics_are_more_columns(
     means = results["systems"]["m"]["metrics"]
     assert means["recall@1000"] == 1  # all documents of the pool
     assert means["recall@3"] < 1
+
+
+def test_run_files_are_written_read_compared_and_ranked_again(
+    runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, two = tmp_path / "written", runs["two"]
+    first = [f"--system=one={runs['one']}", "--system=bm25", "--system=fused=fuse(bm25, one)", f"--write-runs={folder}"]
+    evaluate.main(arguments(toy_collection, tmp_path / "a.json", *first))
+    assert sorted(path.name for path in folder.iterdir()) == ["bm25.trec", "fused.trec", "one.trec"]
+    results = json.loads((tmp_path / "a.json").read_text())["systems"]
+    capsys.readouterr()
+    again = [f"--system=read-{name}={folder / name}.trec" for name in ("bm25", "one", "fused")]
+    evaluate.main(arguments(toy_collection, tmp_path / "b.json", *again, f"--system=two={two}", "--all-pairs"))
+    read = json.loads((tmp_path / "b.json").read_text())
+    for name in ("bm25", "one", "fused"):
+        assert read["systems"][f"read-{name}"]["metrics"] == results[name]["metrics"]
+        assert read["systems"][f"read-{name}"]["expression"] == str(folder / f"{name}.trec")
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed[1:5]] == ["read-bm25", "read-one", "read-fused", "two"]
+    pairs = [line for line in printed if line.startswith("  ") and "interval" in line]
+    assert len(pairs) == len(read["pairs"]) == 6
+    assert "MRR@10, every pair; p corrected by Holm for 6 of them:" in printed
+    assert f"p = {read['pairs'][0]['p_value_holm']:.4f}" in pairs[0]
+    assert not any(line.startswith("MRR@10: ") for line in printed)  # one model
+
+
+def test_a_run_file_is_re_ranked_and_fused_like_what_it_was_written_of(toy_collection: Path, tmp_path: Path) -> None:
+    keys = {"max_query_tokens": 8, "max_document_tokens": 16, "loss": "binary", "hard_negatives": 1}
+    cross = write_run(tmp_path / "cross", toy_collection / "tokenizer.json", name="cross_encoder", **keys)
+    out, read = tmp_path / "a.json", tmp_path / "bm25.trec"
+    evaluate.main(arguments(toy_collection, out, "--system=bm25", f"--write-runs={tmp_path}"))
+    systems = [
+        f"--system={name}={text.format(first)}"
+        for number, text in enumerate((f"{{}} > 10 {cross}", f"{{}} > 10 +{cross}", f"fuse({{}}, bm25 > 10 {cross})"))
+        for name, first in ((f"bm25-{number}", "bm25"), (f"read-{number}", str(read)))
+    ]
+    evaluate.main(arguments(toy_collection, out, *systems))
+    results = json.loads(out.read_text())["systems"]
+    for number in range(3):
+        assert results[f"read-{number}"]["metrics"] == results[f"bm25-{number}"]["metrics"]
+    whys = [results[f"read-{number}"]["stages"][-1].get("why") for number in range(3)]
+    assert whys == [None, *["a run file has no other split to choose a weight on"] * 2]
+
+
+def test_ids_with_spaces_are_refused_before_anything_is_ranked(
+    toy_collection: Path, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    folder = toy.write_beir(tmp_path / "c", {"a b": "one"}, {"q": "one"}, test="q\ta b\t1\n")
+    build("beir", [folder], folder, tokenizers.load(toy_collection / "tokenizer.json"))
+    options = ["--system=bm25", f"--write-runs={tmp_path / 'rankings'}"]
+    line = refused(evaluate.main, *arguments(folder, tmp_path / "out" / "a.json", *options))
+    assert "the id 'a b': run files cannot have ids with spaces in them" in line
+    assert {path.name for path in tmp_path.iterdir()} == {"c"}

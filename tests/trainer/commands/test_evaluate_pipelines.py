@@ -1,6 +1,8 @@
 """trainer.evaluate with pipelines that end in duels: their stages, what these cost, and what is refused."""
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -12,9 +14,11 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.trainer import evaluate
 from deepsiam.trainer.ranking.evaluation.fusion import ONLY_SECOND, reordered
 from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.pairs import PairRanker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
+from deepsiam.trainer.ranking.retrieval.search import Ranked
 from tests import toy
 from tests.trainer.interop.family_folders import write_causal_lm
 from tests.trainer.ranking.retrieval.small_collections import candidate_lists
@@ -26,9 +30,10 @@ LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16, "hard_negatives": 1
 
 @pytest.fixture(scope="module")
 def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A monoBERT and a duoBERT."""
+    """A Siamese network, a monoBERT and a duoBERT."""
     folder, tokenizer = tmp_path_factory.mktemp("runs"), toy_collection / "tokenizer.json"
     return {
+        "siamese": write_run(folder / "siamese", tokenizer, name="siamese", **LENGTHS),
         "mono": write_run(folder / "mono", tokenizer, name="cross_encoder", **LENGTHS),
         "duo": write_run(folder / "duo", tokenizer, name="duobert", seed=2, **LENGTHS),
     }
@@ -41,6 +46,15 @@ def run(collection: Path, out: Path, *systems: str, candidates: bool = False) ->
     return results
 
 
+def re_ranked(task: Task, ranked: Sequence[Ranked], ranker: Ranker, depth: int) -> list[Ranked]:
+    """Re-rank the first documents of each query, in the plainest way."""
+    lists = [
+        (query, [task.pool[i] for i in row.documents[:depth].tolist()])
+        for query, row in zip(task.queries, ranked, strict=True)
+    ]
+    return [reordered(row, new, ONLY_SECOND) for row, new in zip(ranked, ranker.scores(lists), strict=True)]
+
+
 def test_stages_are_chained_and_their_costs_are_kept(
     runs: dict[str, Path],
     toy_collection: Path,
@@ -51,35 +65,36 @@ def test_stages_are_chained_and_their_costs_are_kept(
 ) -> None:
     read_pairs = Mock(side_effect=PairRanker.scores)
     monkeypatch.setattr(PairRanker, "scores", lambda *given: read_pairs(*given))
-    mono, duo = f"bm25 > 30 {runs['mono']}", runs["duo"]
-    systems = ["bm25", f"mono={mono}", f"duo=mono > 5 {duo}", f"few=mono > 5 {duo}(pairs=2, aggregate=min)"]
+    siamese, mono, duo = runs.values()
+    systems = ["bm25", f"mono=bm25 > 40 {siamese} > 30 {mono}", f"duo=mono > 5 {duo}"]
+    systems += [f"same=mono > 1 {mono}", f"few=mono > 5 {duo}(pairs=2, aggregate=min)"]
     results = run(toy_collection, tmp_path / "r.json", *systems)
-    assert read_pairs.call_count == 1  # a stage that several systems have is computed once
+    assert read_pairs.call_count == 2  # a stage that several systems have is computed once
     task = Task.of(opened, "test")
     ranked = Bm25Ranker(opened).system(task).rank(100)
     found = [min(len(row.documents), 30) for row in ranked]
-    for name, depth in (("mono", 30), ("duo", 5)):
-        lists = [
-            (query, [task.pool[i] for i in row.documents[:depth].tolist()])
-            for query, row in zip(task.queries, ranked, strict=True)
-        ]
-        scores = open_ranker(runs[name], opened).scores(lists)
-        ranked = [reordered(row, new, ONLY_SECOND) for row, new in zip(ranked, scores, strict=True)]
-    assert results["systems"]["duo"]["metrics"] == pytest.approx(task.measure(ranked).means)
+    for path, depth in ((siamese, 40), (mono, 30), (duo, 5)):
+        ranked = re_ranked(task, ranked, open_ranker(path, opened), depth)
+    assert [*results["systems"]] == ["bm25", "mono", "duo", "same", "few"]
+    means = {name: system["metrics"] for name, system in results["systems"].items()}
+    assert means["duo"] == pytest.approx(task.measure(ranked).means)
+    assert means["same"] == means["mono"]  # re-ranking one document changes nothing
 
     stages = results["systems"]["duo"]["stages"]
-    assert [stage.get("depth") for stage in stages] == [None, 30, 5]
-    assert [stage["passes"] for stage in stages] == [0, round(np.mean(found), 1), 20]
+    assert [stage["stage"] for stage in stages] == ["bm25", f"> 40 {siamese}", f"> 30 {mono}", f"> 5 {duo}"]
+    assert [stage.get("depth") for stage in stages] == [None, 40, 30, 5]
+    assert [stage["passes"] for stage in stages] == [0, 1, round(np.mean(found), 1), 20]
     assert all(stage["seconds"] >= 0 for stage in stages)
-    assert 0 < stages[2]["position_bias"] < 1
-    assert [*results["systems"]["few"]["stages"][2].items()][0] == ("stage", f"> 5 {duo}(pairs=2, aggregate=min)")
-    assert results["systems"]["few"]["stages"][2]["passes"] == 10
-    assert not any("position_bias" in stage for stage in results["systems"]["few"]["stages"])
+    assert 0 < stages[3]["position_bias"] < 1
+    few = results["systems"]["few"]["stages"]
+    assert [*few[3].items()][0] == ("stage", f"> 5 {duo}(pairs=2, aggregate=min)")
+    assert few[3]["passes"] == 10
+    assert not any("position_bias" in stage for stage in few)
     printed = capsys.readouterr()
-    total = stages[1]["passes"] + 20
-    costs = f"; forward passes a query: 0 + {stages[1]['passes']:,g} + 20 = {total:,g}"
-    assert any(line.startswith("duo: BM25 ") and line.endswith(costs) for line in printed.out.splitlines())
-    bias = f"duo: position bias of > 5 {duo}: {stages[2]['position_bias']:.4f}, the mean of |p_ij + p_ji - 1|"
+    costs = re.escape(f"0 + 1 + {stages[2]['passes']:,g} + 20 = {stages[2]['passes'] + 21:,g}")
+    times = " > ".join([r"BM25 [0-9.]+ s", *(rf"{depth} \S+ [0-9.]+ s" for depth in (40, 30, 5))])
+    assert re.search(rf"^duo: {times}; forward passes a query: {costs}$", printed.out, re.MULTILINE)
+    bias = f"duo: position bias of > 5 {duo}: {stages[3]['position_bias']:.4f}, the mean of |p_ij + p_ji - 1|"
     assert bias in printed.out.splitlines()
     assert f"re-rank: {20 * len(task.queries):,} forward passes of two documents, 20 a query\n" in printed.err
 
@@ -101,12 +116,7 @@ def test_a_pipeline_ends_in_a_list_that_a_language_model_ranks(
     ranked = Bm25Ranker(opened).system(task := Task.of(opened, "test")).rank(100)
     stages = [(mono, 30, {}), (runs["duo"], 10, {}), (model, 8, {"window": "4", "stride": "3", "shuffles": "2"})]
     for path, depth, options in stages:
-        lists = [
-            (query, [task.pool[i] for i in row.documents[:depth].tolist()])
-            for query, row in zip(task.queries, ranked, strict=True)
-        ]
-        scores = open_ranker(path, opened).with_options(options).scores(lists)
-        ranked = [reordered(row, new, ONLY_SECOND) for row, new in zip(ranked, scores, strict=True)]
+        ranked = re_ranked(task, ranked, open_ranker(path, opened).with_options(options), depth)
     assert results["systems"]["x"]["metrics"] == pytest.approx(task.measure(ranked).means)
 
     found = results["systems"]["x"]["stages"]

@@ -43,15 +43,14 @@ def made(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ["siamese", "poly_encoder"])
 def test_evaluate_ranks_as_with_prompts_in_the_texts(made: Path, name: str, tmp_path: Path) -> None:
     metrics = {}
+    first = "bm25 > 20 " if name == "poly_encoder" else ""
     for texts, run in (("plain", "plain"), ("spelled", "spelled"), ("plain", "spelled")):
-        system = f"--system=m={made / f'{name}-{run}'}"
-        if name == "poly_encoder":
-            system = f"--system=m=bm25 > 20 {made / f'{name}-{run}'}"
-        given = [f"--collection={made / texts}", "--split=test", system, f"--out={tmp_path / 'results.json'}"]
-        evaluate.main([*given, f"--write-runs={tmp_path / f'{texts}-{run}'}"])
+        given = [f"--collection={made / texts}", "--split=test", f"--system=m={first}{made / f'{name}-{run}'}"]
+        out = [f"--out={tmp_path / 'results.json'}", f"--write-runs={tmp_path / f'{texts}-{run}'}"]
+        evaluate.main([*given, *out])
         (file,) = (tmp_path / f"{texts}-{run}").iterdir()
         metrics[texts, run] = [line.split()[:4] for line in file.read_text().splitlines()]
     if name != "poly_encoder":  # BM25 reads the texts alone
@@ -59,7 +58,7 @@ def test_evaluate_ranks_as_with_prompts_in_the_texts(made: Path, name: str, tmp_
     assert metrics["plain", "plain"] != metrics["plain", "spelled"]
 
 
-@pytest.mark.parametrize("name", ["siamese", "colbert", "sparse"])
+@pytest.mark.parametrize("name", ["colbert", "sparse"])
 def test_an_index_and_its_searches_have_them(made: Path, name: str, tmp_path: Path) -> None:
     found = {}
     for kind in ("plain", "spelled"):
