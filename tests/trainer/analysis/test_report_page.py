@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -98,16 +99,11 @@ def test_rankings_of_another_evaluation_are_not_shown(changed: str, folder: Path
     assert ("the run file of one is from another evaluation" if changed == "ranking" else "is another one than") in note
 
 
-def test_a_run_file_of_something_else_is_refused(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(folder, tmp_path / "runs", ignore=shutil.ignore_patterns("report.html", "two"))
-    (tmp_path / "runs" / "rankings" / "one.trec").write_text("q Q0 d 1 0.5 one\n")
-    with pytest.raises(SystemExit) as exit_:
-        report.main([str(tmp_path / "runs")])
-    assert exit_.value.code == 2
-    assert "one.trec:1: the collection has no query 'q'" in capsys.readouterr().err
-    assert not (tmp_path / "runs" / "report.html").exists()
+def test_a_run_file_of_something_else_is_refused(folder: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+    runs = shutil.copytree(folder, tmp_path / "runs", ignore=shutil.ignore_patterns("report.html", "two"))
+    (runs / "rankings" / "one.trec").write_text("q Q0 d 1 0.5 one\n")
+    assert "one.trec:1: the collection has no query 'q'" in refused(report.main, runs)
+    assert not (runs / "report.html").exists()
 
 
 @pytest.mark.skipif(not BROWSER, reason="needs chromium")

@@ -15,9 +15,8 @@ from tests.trainer.runs import write_run
 def made(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run and an index of the toy collection."""
     folder = tmp_path_factory.mktemp("made")
-    write_run(
-        folder / "run", toy_collection / "tokenizer.json", name="siamese", max_query_tokens=8, max_document_tokens=16
-    )
+    lengths = {"max_query_tokens": 8, "max_document_tokens": 16}
+    write_run(folder / "run", toy_collection / "tokenizer.json", name="siamese", **lengths)
     index.main([str(folder / "run"), f"--collection={toy_collection}", f"--out={folder / 'index'}"])
     return folder
 

@@ -1,10 +1,7 @@
 """docs/python.md, and what docs/command.md shows of Python, executed."""
 
 import ast
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -35,15 +32,13 @@ def test_the_examples_run(shards: Path, tmp_path: Path) -> None:
     assert len(blocks) == 2
     run = write_run(tmp_path / "start", shards / "tokenizer.json", name="siamese", max_document_tokens=64)
     deepsiam.export(run, tmp_path / "FOLDER")
-    code = "\n".join(
-        [*blocks, "print(queries.shape, vectors.shape, scores.shape, best in range(4))", of_commands(shards)]
-    )
-    variables = toy.environment() | {"PYTHONPATH": os.pathsep.join([str(toy.ROOT), *sys.path])}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=variables, capture_output=True, text=True)
+    shapes = "print(queries.shape, vectors.shape, scores.shape, best in range(4))"
+    code = "\n".join([*blocks, shapes, of_commands(shards)])
+    (tmp_path / "shown.py").write_text(code)
+    done = toy.run("tests.trainer.interface.script", tmp_path / "shown.py")
     assert done.returncode == 0, done.stderr
     printed = done.stdout.splitlines()
     assert [line.split()[0] for line in printed if re.match(r"\S+ +\d\.\d{4}  ", line)] == ["BM25", "mine", "both"]
     assert printed[-1] == "runs/small/seed"
-    shapes = printed.index("(2, 32) (4, 32) (2, 4) True")
-    ranked = ast.literal_eval(printed[shapes - 1])
+    ranked = ast.literal_eval(printed[printed.index("(2, 32) (4, 32) (2, 4) True") - 1])
     assert sorted(place for place, _ in ranked) == [0, 1, 2, 3]
