@@ -38,15 +38,11 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
 
 def test_it_has_what_the_command_was_started_with(start: Start, tmp_path: Path) -> None:
-    lines = (
-        "import os, sys; print('torch' in sys.modules, sys.argv[1:], os.getcwd(), sys.executable, os.environ['HOME'])"
-    )
-    printed, _ = start(lines, "a", "--b").communicate()
+    shown = "'torch' in sys.modules, sys.argv[1:], os.getcwd(), sys.executable, os.environ['HOME']"
+    printed, _ = start(f"import os, sys; print({shown})", "a", "--b").communicate()
     assert printed == f"True ['a', '--b'] {tmp_path} {tmp_path}/python {toy.environment()['HOME']}\n"
-    real = subprocess.run(
-        [tmp_path / "python", "-c", "import sys; print(sys.executable)"], capture_output=True, text=True
-    )
-    assert real.stdout == f"{sys.executable}\n"
+    real = [tmp_path / "python", "-c", "import sys; print(sys.executable)"]
+    assert subprocess.run(real, capture_output=True, text=True).stdout == f"{sys.executable}\n"
 
 
 @pytest.mark.parametrize(
