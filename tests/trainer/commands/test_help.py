@@ -78,13 +78,6 @@ def test_help_ends_with_an_example_and_a_page(module: str, capsys: pytest.Captur
             assert (toy.ROOT / word).is_file()
 
 
-@pytest.mark.parametrize("module", TRAINED)
-def test_only_the_recipe_is_required(module: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(module) == 2
-    required = "the following arguments are required: recipe"
-    assert capsys.readouterr().err == f"deepsiam {module}: {required}; see deepsiam {module} --help\n"
-
-
 @pytest.mark.parametrize("module", [*TRAINED, "ask", "evaluate", "mine", "index", "search"])
 @pytest.mark.parametrize("typed", ["--helt", "--help", "--version"])
 def test_of_several_ranks_the_first_alone_speaks(

@@ -1,6 +1,7 @@
 """Every command puts a run's prompts before texts: all is as if the texts themselves began with them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,15 +27,13 @@ METHODS = {
 @pytest.fixture(scope="module")
 def made(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the collection `plain`, the same texts behind prompts in `spelled`, and runs for each."""
-    folder = tmp_path_factory.mktemp("made")
-    tokenizer_json = toy_collection / "tokenizer.json"
-    toy.write_collection(folder / "plain", tokenizer_json)
-    toy.write_collection(folder / "beir", tokenizer_json)
+    folder, tokenizer_json = tmp_path_factory.mktemp("made"), toy_collection / "tokenizer.json"
+    shutil.copytree(toy_collection, folder / "plain")
+    spelled = shutil.copytree(toy_collection, folder / "spelled")
     for name, prompt in (("queries", QUERY), ("corpus", DOCUMENT)):
-        file = folder / "beir" / f"{name}.jsonl"
-        rows = [json.loads(line) for line in file.read_text().splitlines()]
-        file.write_text("".join(json.dumps({**row, "text": prompt + row["text"]}) + "\n" for row in rows))
-    build("beir", [folder / "beir"], folder / "spelled", tokenizers.load(tokenizer_json))
+        file = spelled / f"{name}.jsonl"
+        file.write_text(file.read_text().replace('"text": "', f'"text": "{prompt}'))
+    build("beir", [spelled], spelled, tokenizers.load(tokenizer_json))
     for name, keys in METHODS.items():
         lengths = {"max_query_tokens": 14, "max_document_tokens": 20, "kept_of_query": "start"}
         prompts = {"query_prompt": QUERY, "document_prompt": DOCUMENT}

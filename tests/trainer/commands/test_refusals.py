@@ -127,6 +127,12 @@ ROWS = {
         ("--candidates", "--candidates needs --collection"),
         ("--collections='nothing/*'", "matches no collection and no folder with a corpus.jsonl"),
     ],
+    "trainer.pretrain": [
+        ("", "deepsiam pretrain: the following arguments are required: recipe; see deepsiam pretrain --")
+    ],
+    "trainer.finetune": [
+        ("", "deepsiam finetune: the following arguments are required: recipe; see deepsiam finetune --")
+    ],
     "trainer.export": [
         ("RUNS/seed MINE", "not an earlier export"),
         ("TMP/none RUNS/seed", "none: no such folder"),
