@@ -53,6 +53,8 @@ def test_an_entry_point_is_loaded_for_its_name_alone(folder: Path) -> None:
     for name in ("mine", "other"):
         write_module(folder, f"my_{name}", registers("format", name))
         write_entry_point(folder, f"format.{name}", f"my_{name}")
+    write_module(folder, "my_module", "")
+    write_entry_point(folder, "source.wrong", "my_module")
     assert "beir" in FORMATS
     assert [*FORMATS] == [*FORMATS.ours, "mine", "other"]
     assert "my_mine" not in sys.modules
@@ -60,6 +62,8 @@ def test_an_entry_point_is_loaded_for_its_name_alone(folder: Path) -> None:
     assert FORMATS["mine"] is object  # type: ignore[comparison-overlap]
     assert "my_other" not in sys.modules
     assert FORMATS.homes["mine"] == "my_mine"
+    with pytest.raises(InputError, match="^the entry point source.wrong: my_module registers no source 'wrong'$"):
+        SOURCES.get("wrong")
 
 
 def test_a_name_that_is_known_looks_at_no_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,13 +127,6 @@ def test_a_failed_import_shows_the_user_s_traceback_then_one_line(
     with pytest.raises(FailedImportError) as failed:  # of the Python interface
         registry.import_named("broken", "here")
     assert isinstance(failed.value.__cause__, KeyError)
-
-
-def test_an_entry_point_that_does_not_register_its_name(folder: Path) -> None:
-    write_module(folder, "my_module", "")
-    write_entry_point(folder, "source.mine", "my_module")
-    with pytest.raises(InputError, match="^the entry point source.mine: my_module registers no source 'mine'$"):
-        SOURCES.get("mine")
 
 
 def test_the_hash_is_of_a_module_s_file_or_of_all_of_a_package(folder: Path) -> None:

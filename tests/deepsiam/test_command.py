@@ -1,6 +1,7 @@
 """`deepsiam VERB`: a line for each command, answers without torch, completion, and a launch with its exit code."""
 
 import io
+import re
 import shlex
 import subprocess
 import sys
@@ -10,16 +11,18 @@ from pathlib import Path
 import pytest
 
 from deepsiam.__main__ import VERBS, main
+from deepsiam.trainer.interface import launch
 from tests import toy
 
 HEAVY = ("torch", "transformers", "deepspeed", "shtab", "fsspec", "rich")
-ANSWER = """
-import contextlib, sys
-from deepsiam.__main__ import main
-for words in sys.argv[2:]:
+TYPE = """
+import contextlib, importlib, sys
+heavy = sys.argv[1].split()
+for line in sys.argv[2:]:
+    module, *words = line.split()
     with contextlib.suppress(SystemExit):
-        main(words.split())
-    print([words, *(name for name in sys.argv[1].split() if name in sys.modules)], flush=True, file=sys.stderr)
+        importlib.import_module(f"deepsiam.{module}").main(words)
+    print([line, *(name for name in heavy if name in sys.modules)], flush=True, file=sys.stderr)
 """
 
 
@@ -29,12 +32,15 @@ def test_every_command_is_a_verb() -> None:
 
 
 def test_help_and_errors_need_nothing_heavy() -> None:
-    typed = ["--help", "--version", "evaluat", *(f"{verb} {word}" for verb in VERBS for word in ("--help", "--helt"))]
-    words = [sys.executable, "-c", ANSWER, " ".join(HEAVY), *typed]
-    done = subprocess.run(words, cwd=toy.ROOT, env=toy.environment(), capture_output=True, text=True)
-    assert [line for line in done.stderr.splitlines() if line.startswith("[")] == [str([each]) for each in typed]
+    commands = [f"__main__ {verb}" for verb in VERBS] + [f"trainer.{verb}" for verb in launch.TRAININGS]  # each rank's
+    words = ("--help", "--version", "--helt")
+    lines = ["__main__ --help", "__main__ evaluat", *(f"{command} {word}" for command in commands for word in words)]
+    typed = [sys.executable, "-c", TYPE, " ".join(HEAVY), *lines]
+    done = subprocess.run(typed, cwd=toy.ROOT, env=toy.environment(), capture_output=True, text=True)
+    assert [line for line in done.stderr.splitlines() if line.startswith("[")] == [str([line]) for line in lines]
     assert all(f"usage: deepsiam {verb}" in done.stdout for verb in VERBS)
-    assert done.stderr.count("; see deepsiam ") == 1 + len(VERBS)
+    assert len(re.findall(r"^deepsiam \S+$", done.stdout, re.MULTILINE)) == len(commands)  # versions
+    assert done.stderr.count("; see deepsiam ") == 1 + len(commands)
 
 
 @pytest.mark.parametrize(

@@ -60,19 +60,14 @@ def test_it_has_every_curve_but_no_other(text: str) -> None:
     assert sorted(set(charts) - set(curves)) == ["BM25", "both", "one", "two"]  # charts of scores
 
 
-def test_it_shows_the_queries_that_differ(folder: Path, text: str, toy_collection: Path) -> None:
-    collection, read = Collection.open(toy_collection), Reader(text)
-    queries = [collection.queries.text(i) for i in range(len(collection.queries))]
-    assert any(query in read.texts for query in queries)
+def test_it_shows_the_queries_that_differ_and_says_what_it_is_of(folder: Path, text: str, opened: Collection) -> None:
+    read = Reader(text)
+    assert any(opened.queries.text(i) in read.texts for i in range(len(opened.queries)))
     assert "BM25 is ahead" in read.texts
     assert ("li", {"class": "relevant"}) in read.elements
-
-
-def test_it_says_what_it_is_of(folder: Path, text: str, toy_collection: Path) -> None:
-    texts = Reader(text).texts
-    assert texts[texts.index("collection") + 1] == str(toy_collection)
-    assert texts[texts.index("checkpoint of one") + 1].startswith(str(folder / "one" / "checkpoints"))
-    assert "SHA-256 of corpus.jsonl" in texts
+    assert read.texts[read.texts.index("collection") + 1] == str(opened.directory)
+    assert read.texts[read.texts.index("checkpoint of one") + 1].startswith(str(folder / "one" / "checkpoints"))
+    assert "SHA-256 of corpus.jsonl" in read.texts
 
 
 def test_without_run_files_it_says_how_to_get_them(folder: Path, tmp_path: Path) -> None:

@@ -127,8 +127,6 @@ def test_every_model_of_classes_tells_them(name: str, pairs: Path, tmp_path: Pat
         logits = trained.model.score_pairs(**{name: torch.from_numpy(array) for name, array in arrays.items()})
     right = logits.argmax(dim=1).numpy() == [int(group.labels[0]) for group in groups]
     assert means(results)["m"]["accuracy"] == pytest.approx(right.mean())
-    shares = results["about"]["classes"]["shares"]
-    assert max(shares, key=lambda name: shares[name]) == "neutral"
 
 
 def test_the_best_chunk_of_a_document_counts(
@@ -191,28 +189,18 @@ def test_each_distinct_part_is_evaluated_once(
 
 
 def test_an_interpolated_stage_takes_its_weight_from_another_split(
-    models: dict[str, TrainedModel],
-    toy_collection: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    models: dict[str, TrainedModel], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    results = run(toy_collection, tmp_path / "1.json", "--system=bm25", "--system=p=bm25 > 30 +overlap(split=train)")
+    systems = ["--system=p=bm25 > 30 +overlap(split=train)", "--system=q=bm25 > 30 +overlap"]
+    results = run(toy_collection, tmp_path / "r.json", "--system=bm25", *systems)
     _, about = results["systems"]["p"]["stages"]
-    assert about["stage"] == '> 30 +"overlap"(split=train)'
-    assert about["split"] == "train"
+    assert (about["stage"], about["split"]) == ('> 30 +"overlap"(split=train)', "train")
     weight = about["weight"]
     lines = capsys.readouterr().out.splitlines()
     rule = f'p: {1 - weight:g} found + {weight:g} "overlap", scores standardised per query; weight chosen by nDCG@10'
     assert f"{rule} on split train" in lines
-    (pair,) = results["pairs"]
-    assert any(
-        line.startswith(f"MRR@10: p {means(results)['p']['mrr@10']:.4f} against BM25")
-        and f"{pair['p_value']:.4f}" in line
-        for line in lines
-    )
-    without = run(toy_collection, tmp_path / "2.json", "--system=p=bm25 > 30 +overlap")  # there is no split dev
-    assert not without["systems"]["p"]["stages"][1].keys() & {"weight", "split"}
-    assert any(line.startswith("p: reciprocal ranks") for line in capsys.readouterr().out.splitlines())
+    assert not results["systems"]["q"]["stages"][1].keys() & {"weight", "split"}  # there is no split dev
+    assert any(line.startswith("q: reciprocal ranks") for line in lines)
 
 
 def test_a_table_of_candidate_lists(
@@ -238,9 +226,11 @@ def test_a_table_of_classes(
     models: dict[str, TrainedModel], pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = run(pairs, tmp_path / "r.json", "--classes", "--system=told", "--system=again=told")
+    shares = results["about"]["classes"]["shares"]
+    assert shares["neutral"] == max(shares.values())
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["accuracy"]
-    assert lines[1].split() == ["always", "neutral", f"{results['about']['classes']['shares']['neutral']:.4f}"]
+    assert lines[1].split() == ["always", "neutral", f"{shares['neutral']:.4f}"]
     assert lines[2].split() == ["told", f"{means(results)['told']['accuracy']:.4f}"]
     assert "p = 1.0000" in lines[4]
     assert lines[5] == "60 labelled pairs, 3 classes"

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from deepsiam.data_prep.collections.build import build
-from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
-from deepsiam.trainer import evaluate, index, mine, search
+from deepsiam.trainer import evaluate, index, search
 from deepsiam.trainer.trace import main as trace
 from tests import toy
 from tests.trainer.ranking.indexes.five_blocks import tree
@@ -19,7 +18,6 @@ QUERY, DOCUMENT = "abc de ", "fgh "
 METHODS = {
     "siamese": {"similarity": "cosine", "pooling": "mean"},
     "colbert": {"dimension": 16},
-    "sparse": {},
     "poly_encoder": {"m": 4},
 }
 
@@ -57,12 +55,11 @@ def test_evaluate_ranks_as_with_prompts_in_the_texts(made: Path, name: str, tmp_
     assert metrics["plain", "plain"] != metrics["plain", "spelled"]
 
 
-@pytest.mark.parametrize("name", ["colbert", "sparse"])
-def test_an_index_and_its_searches_have_them(made: Path, name: str, tmp_path: Path) -> None:
+def test_an_index_and_its_searches_have_them(made: Path, tmp_path: Path) -> None:
     found = {}
     for kind in ("plain", "spelled"):
         out = tmp_path / kind
-        index.main([str(made / f"{name}-{kind}"), f"--collection={made / kind}", f"--out={out}"])
+        index.main([str(made / f"colbert-{kind}"), f"--collection={made / kind}", f"--out={out}"])
         search.main([str(out), "--queries=test", f"--write-run={tmp_path / f'{kind}.run'}", "--k=10"])
         found[kind] = [line.split()[:4] for line in (tmp_path / f"{kind}.run").read_text().splitlines()]
     assert found["plain"] == found["spelled"]
@@ -70,16 +67,6 @@ def test_an_index_and_its_searches_have_them(made: Path, name: str, tmp_path: Pa
     assert (about["query_prompt"], about["document_prompt"]) == (QUERY, DOCUMENT)
     blocks = [{f: data for f, data in tree(tmp_path / kind).items() if str(f).endswith(".npy")} for kind in found]
     assert blocks[0] == blocks[1]
-
-
-def test_mining_has_them(made: Path, tmp_path: Path) -> None:
-    mined = []
-    for kind in ("plain", "spelled"):
-        given = [f"--collection={made / kind}", "--split=train", f"--out={tmp_path / kind}", "--depth=8"]
-        mine.main([f"--system={made / f'siamese-{kind}'}", *given])
-        groups = Collection.open(tmp_path / kind).groups("train")
-        mined.append([groups[i].candidates.tolist() for i in range(len(groups))])
-    assert mined[0] == mined[1]
 
 
 def test_a_step_decoded_shows_them(toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
