@@ -1,4 +1,4 @@
-"""`deepsiam.evaluate` prints the command's table and has its numbers, of models, paths and texts."""
+"""`deepsiam.evaluate` has the command's table and numbers; an index from Python finds what `trainer.search` finds."""
 
 import json
 import re
@@ -7,10 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import deepsiam
-from deepsiam.trainer import evaluate
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer import evaluate, index, search
 from tests.trainer.runs import write_run
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
@@ -20,6 +22,14 @@ LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 def run(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("a run") / "siamese"
     return write_run(folder, toy_collection / "tokenizer.json", name="siamese", **LENGTHS)
+
+
+@pytest.fixture(scope="module")
+def index_of_run(run: Path, toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of the toy collection."""
+    out = tmp_path_factory.mktemp("index") / "index"
+    index.main([str(run), f"--collection={toy_collection}", f"--out={out}"])
+    return out
 
 
 def without_seconds(text: str) -> str:
@@ -68,3 +78,32 @@ def test_what_is_refused(run: Path, toy_collection: Path, tmp_path: Path) -> Non
     ):
         with pytest.raises(deepsiam.InputError, match=said):
             deepsiam.evaluate(toy_collection, systems)  # type: ignore[arg-type]
+
+
+def test_an_index_finds_what_the_command_finds(index_of_run: Path, toy_collection: Path, tmp_path: Path) -> None:
+    arguments = ["--queries=test", f"--write-run={tmp_path / 'a.trec'}", "--k=5", "--ignore-identical-ids=off"]
+    search.main([str(index_of_run), *arguments])
+    expected: dict[str, list[tuple[str, float]]] = {}
+    for line in (tmp_path / "a.trec").read_text().splitlines():
+        query, _, document, _, score, _ = line.split()
+        expected.setdefault(query, []).append((document, float(np.float32(score))))
+    collection, opened = Collection.open(toy_collection), deepsiam.open_index(str(index_of_run))
+    queries = [collection.queries.text(collection.queries.ids.number(name)) for name in expected]
+    found = opened.search(queries, 5)
+    assert [[(hit.id, hit.score) for hit in hits] for hits in found] == [*expected.values()]
+    assert found[0][0].text == collection.corpus.text(collection.corpus.ids.number(found[0][0].id))
+    assert [hit.id for hit in opened.search(f" {queries[0]} ")][:5] == [hit.id for hit in found[0]]
+    assert len(opened.search(queries[0], 1000)) == 120
+    assert opened.search([], 5) == []
+
+
+def test_what_an_index_refuses(index_of_run: Path, run: Path, toy_collection: Path, tmp_path: Path) -> None:
+    opened = deepsiam.open_index(index_of_run, toy_collection, run)
+    for call, said in (
+        (lambda: opened.search(["a", 5], 3), r"queries\[1\]: 5 is not a string"),  # type: ignore[list-item]
+        (lambda: opened.search("a", 0), "k: 0 is no number of documents to find: give 1 or more"),
+        (lambda: opened.search("a", 3, "centroids"), "--approximate centroids: .* has ivf, pq, hnsw|no such"),
+        (lambda: deepsiam.open_index(tmp_path), "not an index; run: python -m trainer.index"),
+    ):
+        with pytest.raises(deepsiam.InputError, match=said):
+            call()
