@@ -23,7 +23,7 @@ def test_curves_of_several_runs_are_one_figure(
     assert capsys.readouterr().out.splitlines() == [str(out), "SEED: 2.0000 at step 10", "k = 2: 3.0000 at step 0"]
     assert out.read_bytes().startswith(b"\x89PNG")
     line = refused(main, "curves", "--tag", "loss/mlm", "--out", out, *runs)
-    assert line.endswith("has not logged loss/mlm; it has loss/decoder")
+    assert line.endswith("has not logged loss/mlm; it has loss/decoder, lr")
 
 
 def test_the_cosine_figure(shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
