@@ -83,7 +83,7 @@ def test_stages_are_chained_and_their_costs_are_kept(
     assert results["same"]["metrics"] == results["mono"]["metrics"]  # re-ranking one document changes nothing
 
     stages, few = results["list"]["stages"], results["few"]["stages"]
-    chained = [f"> 40 {siamese}", f"> 30 {mono}", f"> 10 {duo}", f"> 8 {model}(shuffles=2, stride=3, window=4)"]
+    chained = [f"> 40 {siamese}", f"> 30 {mono}", f"> 10 {duo}", f"> 8 {model}(window=4, stride=3, shuffles=2)"]
     assert [stage["stage"] for stage in stages] == ["bm25", *chained]
     assert [stage.get("depth") for stage in stages] == [None, 40, 30, 10, 8]
     assert all(stage["seconds"] >= 0 for stage in stages)
