@@ -32,6 +32,7 @@ def folder(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
             for tag in TAGS:
                 for step in range(3):
                     writer.add_scalar(tag, 2.0**-step, 10 * step)
+    (folder / "one" / "environment.json").write_text('{"versions": {"torch": "2.9"}}')
     evaluate.main([f"--collection={toy_collection}", "--split=test", *options, "--system=both=fuse(bm25, one)"])
     return folder
 
@@ -68,6 +69,7 @@ def test_it_shows_the_queries_that_differ_and_says_what_it_is_of(folder: Path, t
     assert read.texts[read.texts.index("collection") + 1] == str(opened.directory)
     assert read.texts[read.texts.index("checkpoint of one") + 1].startswith(str(folder / "one" / "checkpoints"))
     assert "SHA-256 of corpus.jsonl" in read.texts
+    assert read.texts[read.texts.index("versions") + 1] == "torch 2.9"
 
 
 def test_without_run_files_it_says_how_to_get_them(folder: Path, tmp_path: Path) -> None:
