@@ -19,15 +19,8 @@ MANIFEST = ROOT / "docs" / "kubernetes.yaml"
 # the schema of Kubernetes 1.34, from kubernetes-validate 1.37 (Apache 2.0): ConfigMap, Service, Job and the parts of
 # them that the manifest uses, without descriptions
 SCHEMA = json.loads((ROOT / "tests" / "kubernetes_schema.json").read_text())
-TYPES: dict[str, type | tuple[type, ...]] = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "boolean": bool,
-    "integer": int,
-    "number": (int, float),
-    "null": type(None),
-}
+TYPES: dict[str, type | tuple[type, ...]] = {"object": dict, "array": list, "string": str, "boolean": bool}
+TYPES |= {"integer": int, "number": (int, float), "null": type(None)}
 
 
 def manifest() -> dict[str, dict[str, Any]]:
@@ -62,20 +55,17 @@ def test_the_manifest_is_as_kubernetes_wants_it() -> None:
     assert [list(errors(one, SCHEMA[kind], kind)) for kind, one in manifest().items()] == [[], [], []]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_a_mistake_in_it_would_be_found() -> None:
+    for change, message in (
         ({"completionMood": "Indexed"}, "Job.spec.completionMood: unknown"),
         ({"completions": "two"}, "Job.spec.completions: 'two' is no integer"),
         ({"completions": True}, "Job.spec.completions: True is no integer"),
         ({"template": {"spec": {}}}, "Job.spec.template.spec.containers: missing"),
         ({"podFailurePolicy": {"rules": [7]}}, "Job.spec.podFailurePolicy.rules[0]: 7 is no object"),
-    ],
-)
-def test_a_mistake_in_it_would_be_found(change: dict[str, Any], message: str) -> None:
-    job = manifest()["Job"]
-    job["spec"] |= change
-    assert list(errors(job, SCHEMA["Job"], "Job")) == [message]
+    ):
+        job = manifest()["Job"]
+        job["spec"] |= change
+        assert list(errors(job, SCHEMA["Job"], "Job")) == [message]
 
 
 def test_the_parts_of_the_manifest_name_each_other(tmp_path: Path) -> None:
@@ -115,15 +105,12 @@ def test_the_job_script_is_one() -> None:
 
 
 def test_a_hostfile_is_made_of_a_slurm_job(tmp_path: Path) -> None:
-    (line,) = [
-        line for line in (ROOT / "docs/cluster.md").read_text().splitlines() if "scontrol show hostnames" in line
-    ]
-    (tmp_path / "scontrol").write_text(
-        '#!/bin/sh\n[ "$*" = "show hostnames node[1-2]" ] && printf "node1\\nnode2\\n"\n'
-    )
+    (line,) = re.findall(r"^ *(.*scontrol show hostnames.*)$", (ROOT / "docs/cluster.md").read_text(), re.MULTILINE)
+    shown = '[ "$*" = "show hostnames node[1-2]" ] && printf "node1\\nnode2\\n"'
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{shown}\n")
     (tmp_path / "scontrol").chmod(0o755)
     variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "node[1-2]"}
-    subprocess.run(["bash", "-c", line.strip()], cwd=tmp_path, env=variables, check=True)
+    subprocess.run(["bash", "-c", line], cwd=tmp_path, env=variables, check=True)
     assert read_hostfile(tmp_path / "hostfile") == {"node1": 8, "node2": 8}
 
 

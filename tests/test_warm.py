@@ -1,20 +1,23 @@
-"""Commands forked from a process that has their imports behave like freshly started ones."""
+"""Commands forked from a process that has their imports, also by the forking `python`, behave like started ones."""
 
 import multiprocessing
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests import toy, warm
+from tests import toy, warm, warm_python
+from tests.killed import wait_until_ended
 
 pytestmark = pytest.mark.slow  # the first test starts a process that imports all that trainings import
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
@@ -35,6 +38,11 @@ def test_it_has_imported_before_it_starts_and_computed_nothing(run: Run) -> None
     assert run(loaded + "print(os.listdir('/proc/self/task') == [str(os.getpid())])").stdout == "True\nTrue\n"
 
 
+def test_it_has_the_threads_that_its_environment_asks_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert run("import torch; print(torch.get_num_threads())").stdout == "3\n"
+
+
 def test_its_server_is_not_the_one_that_a_benchmark_starts(run: Run, tmp_path: Path) -> None:
     other = multiprocessing.get_context("forkserver").Process(target=write_parent, args=(tmp_path / "parent",))
     other.start()
@@ -47,12 +55,6 @@ def write_parent(path: Path) -> None:
     path.write_text(str(os.getppid()))
 
 
-def test_it_has_the_threads_that_its_environment_asks_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    for threads in ("1", "3"):
-        monkeypatch.setenv("OMP_NUM_THREADS", threads)
-        assert run("import torch; print(torch.get_num_threads())").stdout == f"{threads}\n"
-
-
 def test_it_has_the_arguments_environment_and_folder_of_a_command(run: Run) -> None:
     lines = "import os, sys; print(__name__, sys.argv[1:], os.getcwd(), sorted(os.environ), sep='\\n')"
     names = sorted({*toy.environment(), "MASTER_PORT"})
@@ -60,18 +62,15 @@ def test_it_has_the_arguments_environment_and_folder_of_a_command(run: Run) -> N
 
 
 def test_it_prints_on_both_streams(run: Run) -> None:
-    done = run("import os, sys; print('one'); print('two', file=sys.stderr); os.write(1, b'three'); os._exit(0)")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "one\nthree", "two\n")
+    done = run("import os, sys; print('one'); print('two', file=sys.stderr); os.write(1, b'three'); os._exit(75)")
+    assert (done.returncode, done.stdout, done.stderr) == (75, "one\nthree", "two\n")
 
 
 @pytest.mark.parametrize(
     ("lines", "code", "words"),
     [
-        ("raise SystemExit(7)", 7, ""),
         ("raise SystemExit('the reason')", 1, "the reason\n"),
         ("1 / 0", 1, "ZeroDivisionError: division by zero\n"),
-        ("import os; os._exit(75)", 75, ""),
-        ("import os; os.abort()", -signal.SIGABRT, ""),
         ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL, ""),
     ],
 )
@@ -82,31 +81,8 @@ def test_its_exit_code_is_that_of_the_command(run: Run, lines: str, code: int, w
     assert done.stderr.endswith(words)
 
 
-def test_ranks_reduce_their_tensors(run: Run) -> None:
+def test_when_a_rank_fails_the_others_get_sigterm(run: Run) -> None:
     lines = """
-import os, sys, torch
-import torch.distributed as dist
-from deepsiam.trainer.training.engine.world import World, join
-
-world = World.from_environment()
-join(world)
-total = torch.tensor(world.rank + 1.0)
-dist.all_reduce(total)
-sys.stdout.write(f"{world} {sys.argv[1:]} {total.item()}\\n")  # at once: both ranks write to one file
-dist.barrier()
-os._exit(0)
-"""
-    done = run(lines, "a", ranks=2)
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [
-        f"World(rank={rank}, size=2, local_rank={rank}, local_size=2) ['--local_rank={rank}', 'a'] 3.0"
-        for rank in (0, 1)
-    ]
-
-
-@pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", 247)])
-def test_when_a_rank_fails_the_others_get_sigterm(run: Run, end: str, code: int) -> None:
-    lines = f"""
 import os, signal, sys, time
 
 def stop(*_):
@@ -115,12 +91,12 @@ def stop(*_):
 
 if os.environ["RANK"] == "1":
     time.sleep(0.5)
-    {end}
+    sys.exit(3)
 signal.signal(signal.SIGTERM, stop)
 time.sleep(60)
 """
     done = run(lines, ranks=2)
-    assert (done.returncode, done.stdout) == (code, "stopped\n")
+    assert (done.returncode, done.stdout) == (3, "stopped\n")
 
 
 def test_one_that_takes_too_long_is_killed_with_its_children(run: Run, tmp_path: Path) -> None:
@@ -136,3 +112,66 @@ time.sleep(60)
     assert len(pids) == 2
     psutil.wait_procs([psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))], timeout=30)
     assert not any(os.path.exists(f"/proc/{pid}/exe") for pid in pids)
+
+
+WAITS = """
+import os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by it"))
+print(os.getpid(), flush=True)
+signal.pause()
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Start a program, given as lines."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def start(lines: str, *arguments: str) -> subprocess.Popen[str]:
+        (tmp_path / "program.py").write_text(lines)
+        command = [tmp_path / "python", "-u", "-m", "program", *arguments]
+        return subprocess.Popen(command, cwd=tmp_path, env=toy.environment(), stdout=-1, stderr=-1, text=True)
+
+    with warm_python.programs(tmp_path):
+        yield start
+
+
+def test_a_python_has_what_it_was_started_with(start: Start, tmp_path: Path) -> None:
+    shown = "'torch' in sys.modules, sys.argv[1:], os.getcwd(), sys.executable, os.environ['HOME']"
+    printed, _ = start(f"import os, sys; print({shown})", "a", "--b").communicate()
+    assert printed == f"True ['a', '--b'] {tmp_path} {tmp_path}/python {toy.environment()['HOME']}\n"
+    real = [tmp_path / "python", "-c", "import sys; print(sys.executable)"]
+    assert subprocess.run(real, capture_output=True, text=True).stdout == f"{sys.executable}\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "said"),
+    [
+        ("raise SystemExit(75)", 75, ""),
+        ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL, ""),
+        ("import os; os.kill(os.getpid(), 15)", -signal.SIGTERM, ""),
+    ],
+)
+def test_a_python_ends_as_the_command_does(start: Start, lines: str, code: int, said: str) -> None:
+    program = start(lines)
+    assert program.communicate()[1].endswith(said)
+    assert program.returncode == code
+
+
+def test_a_signal_reaches_the_command(start: Start) -> None:
+    program = start(WAITS)
+    assert program.stdout is not None
+    pid = int(program.stdout.readline())
+    assert warm_python.forked(psutil.Process(program.pid)).pid == pid
+    program.terminate()
+    assert program.communicate()[1] == "ended by it\n"
+    assert program.returncode == 1
+
+
+def test_the_command_ends_with_a_program_that_is_killed(start: Start) -> None:
+    program = start(WAITS)
+    assert program.stdout is not None
+    forked = psutil.Process(int(program.stdout.readline()))
+    program.kill()
+    wait_until_ended([forked])
+    program.communicate()

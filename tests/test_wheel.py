@@ -38,8 +38,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copytree(toy.ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(toy.ROOT / name, source)
-    build = ["pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", out, source]
-    subprocess.run([sys.executable, "-m", *map(str, build)], check=True)
+    build = f"from setuptools import build_meta; build_meta.build_wheel({str(out)!r})"
+    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)
     return next(out.glob("*.whl"))
 
 
@@ -49,7 +49,8 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     environment = tmp_path_factory.mktemp("environment")
     subprocess.run([INTERPRETER, "-m", "venv", "--without-pip", environment], check=True)
     python = environment / "bin" / "python"
-    install(python, wheel)
+    with zipfile.ZipFile(wheel) as opened:
+        opened.extractall(packages(python))
     (packages(python) / "dependencies.pth").write_text(str(packages(INTERPRETER)))  # its own .pth files are not read
     return python
 
@@ -58,12 +59,6 @@ def packages(python: str | Path) -> Path:
     """Return the folder where an interpreter's packages are."""
     script = "import sysconfig; print(sysconfig.get_path('purelib'))"
     return Path(subprocess.run([python, "-c", script], capture_output=True, text=True, check=True).stdout.strip())
-
-
-def install(python: Path, source: Path) -> None:
-    """Install one package, without its dependencies, for an interpreter that has no pip."""
-    options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(packages(python))]
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True)
 
 
 def test_it_has_one_name_and_every_file(wheel: Path) -> None:
@@ -75,50 +70,65 @@ def test_it_has_one_name_and_every_file(wheel: Path) -> None:
     assert names == own | {f"deepsiam/{path.relative_to(toy.ROOT)}" for path in files}
 
 
-def succeed(python: Path, folder: Path, *module: object) -> str:
-    """Run `python -m module argument ...` in a folder; return what it prints."""
-    words = [str(python), "-m", *map(str, module)]
-    done = subprocess.run(words, cwd=folder, env=toy.environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+# from the wheel's own recipe, which is named, and DeepSpeed file; in one interpreter, which imports torch once
+USES = """
+import json, shlex, sys
+import deepsiam
+from deepsiam.__main__ import main
+
+collection, trunk, *lines = sys.argv[1:]
+deepsiam.finetune(
+    "siamese_small", run="run", steps=2, batch={"size": 8, "micro": 4}, deepspeed="cpu", init_from=None,
+    **{"data.collection": collection, "trunk": json.loads(trunk)},
+)
+for line in lines:
+    print(">", line)
+    try:
+        main(shlex.split(line))
+    except SystemExit as end:
+        assert not end.code, line
+"""
 
 
 @pytest.mark.slow
 def test_it_trains_ranks_and_exports_beside_a_user_s_own_modules(
     python: Path, toy_collection: Path, tmp_path: Path
 ) -> None:
-    """From its own recipe, which is named, and DeepSpeed file."""
     for name in USERS_OWN:
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("raise SystemExit('a module of the user was imported')\n")
-
-    run = partial(succeed, python, tmp_path)
-    launch = ["deepspeed.launcher.runner", "--num_accelerators=1", f"--master_port={toy.free_port()}", "--module"]
-    keys = [
-        "run=run",
-        f"data.collection={toy_collection}",
-        "init_from=null",
-        f"trunk={json.dumps(toy.TRUNK)}",
-        "steps=2",
+    lines = [
+        f"evaluate --collection={toy_collection} --split=test --system=run --out=results.json",
+        "export run export",
+        "keys faults.on_nan",
+        "demo --dry-run",
+        "mine --help",
     ]
-    run(*launch, "deepsiam.trainer.finetune", "siamese_small", *keys, "batch.size=8", "batch.micro=4", "deepspeed=cpu")
-    ranked = [f"--collection={toy_collection}", "--split=test", "--system=run", "--out=results.json"]
-    assert "MRR@10" in run("deepsiam.trainer.evaluate", *ranked)
-    run("deepsiam", "export", "run", "export")
+    printed = succeed(python, tmp_path, "-c", USES, toy_collection, json.dumps(toy.TRUNK), *lines)
+    _, ranked, _, key, demo, help_of_mine = printed.split("\n> ")
+    assert "MRR@10" in ranked
     assert (tmp_path / "export" / "modules.json").is_file()
-    assert "return to the last checkpoint" in run("deepsiam", "keys", "faults.on_nan")  # a page of the wheel says it
-    page = Path(run("deepsiam", "mine", "--help").rpartition("more: ")[2].strip())
+    assert "return to the last checkpoint" in key  # a page of the wheel says it
+    assert demo.count("deepsiam pretrain recipes/demo_") == 2
+    page = Path(help_of_mine.rpartition("more: ")[2].strip())
     assert page.is_file()
     assert not page.is_relative_to(toy.ROOT)
-    assert run("deepsiam", "demo", "--dry-run").count("deepsiam pretrain recipes/demo_") == 2
+
+
+def succeed(python: Path, folder: Path, *words: object) -> str:
+    """Run an interpreter in a folder; return what it prints."""
+    command = [str(python), *map(str, words)]
+    done = subprocess.run(command, cwd=folder, env=toy.environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @elsewhere
 @pytest.mark.slow  # four minutes
 def test_the_demo_s_trainings_and_the_readme_s_example(python: Path, tmp_path: Path) -> None:
     """The demo as `deepsiam demo` prints it, with few steps; then its encoder, from Python."""
-    run = partial(succeed, python, tmp_path, "deepsiam")
+    run = partial(succeed, python, tmp_path, "-m", "deepsiam")
     launcher = f" -- --master_port {toy.free_port()}"
     for line in run("demo", "--dry-run").splitlines():
         command, _, _ = line.removeprefix("deepsiam ").partition(" -- ")
@@ -126,11 +136,7 @@ def test_the_demo_s_trainings_and_the_readme_s_example(python: Path, tmp_path: P
             command = brief(command) + launcher
         if not command.startswith(("evaluate", "report")):  # they take minutes for 1,000 queries
             run(*shlex.split(command))
-    done = subprocess.run(
-        [python, "-c", python_example()], cwd=tmp_path, env=toy.environment(), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[0] in ("0", "1")
+    assert succeed(python, tmp_path, "-c", python_example()).split()[0] in ("0", "1")
 
 
 @elsewhere
@@ -140,12 +146,12 @@ def test_the_examples_train_and_resume_beside_it(
 ) -> None:
     """On two ranks; killed, resumed, ranked and exported."""
     source = shutil.copytree(EXAMPLES, tmp_path / "examples")
-    install(python, source)
-    run = partial(succeed, python, tmp_path, "deepsiam")
+    options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(packages(python))]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True)  # python has no pip
+    run = partial(succeed, python, tmp_path, "-m", "deepsiam")
     method, optimizer = {"name": "bag_of_words", "max_tokens": 32}, {"name": "radam", "lr": 1e-3}
-    bag = toy.seed_recipe(
-        tmp_path / "bag.yaml", shards, checkpoint={"every": 2}, method=method, optimizer=optimizer, steps=60
-    )
+    keys = {"checkpoint": {"every": 2}, "method": method, "optimizer": optimizer, "steps": 60}
+    bag = toy.seed_recipe(tmp_path / "bag.yaml", shards, **keys)
     launcher = ["--", "--master_port", toy.free_port()]
     printed = tmp_path / "printed"
     with printed.open("w") as file:

@@ -1,32 +1,29 @@
 """`deepsiam VERB`: a line for each command, answers without torch, completion, and a launch with its exit code."""
 
+import io
+import re
 import shlex
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
 from deepsiam.__main__ import VERBS, main
+from deepsiam.trainer.interface import launch
 from tests import toy
 
 HEAVY = ("torch", "transformers", "deepspeed", "shtab", "fsspec", "rich")
-ANSWER = """
-import contextlib, sys
-from deepsiam.__main__ import main
-for words in sys.argv[2:]:
+TYPE = """
+import contextlib, importlib, sys
+heavy = sys.argv[1].split()
+for line in sys.argv[2:]:
+    module, *words = line.split()
     with contextlib.suppress(SystemExit):
-        main(words.split())
-    print([words, *(name for name in sys.argv[1].split() if name in sys.modules)], flush=True, file=sys.stderr)
+        importlib.import_module(f"deepsiam.{module}").main(words)
+    print([line, *(name for name in heavy if name in sys.modules)], flush=True, file=sys.stderr)
 """
-
-
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    """Run a command that ends this process; return its code and what it printed."""
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    printed = capsys.readouterr()
-    return ended.value.code or 0, printed.out + printed.err  # type: ignore[return-value]
 
 
 def test_every_command_is_a_verb() -> None:
@@ -35,12 +32,15 @@ def test_every_command_is_a_verb() -> None:
 
 
 def test_help_and_errors_need_nothing_heavy() -> None:
-    typed = ["--help", "--version", "evaluat", *(f"{verb} {word}" for verb in VERBS for word in ("--help", "--helt"))]
-    words = [sys.executable, "-c", ANSWER, " ".join(HEAVY), *typed]
-    done = subprocess.run(words, cwd=toy.ROOT, env=toy.environment(), capture_output=True, text=True)
-    assert [line for line in done.stderr.splitlines() if line.startswith("[")] == [str([each]) for each in typed]
+    commands = [f"__main__ {verb}" for verb in VERBS] + [f"trainer.{verb}" for verb in launch.TRAININGS]  # each rank's
+    words = ("--help", "--version", "--helt")
+    lines = ["__main__ --help", "__main__ evaluat", *(f"{command} {word}" for command in commands for word in words)]
+    typed = [sys.executable, "-c", TYPE, " ".join(HEAVY), *lines]
+    done = subprocess.run(typed, cwd=toy.ROOT, env=toy.environment(), capture_output=True, text=True)
+    assert [line for line in done.stderr.splitlines() if line.startswith("[")] == [str([line]) for line in lines]
     assert all(f"usage: deepsiam {verb}" in done.stdout for verb in VERBS)
-    assert done.stderr.count("; see deepsiam ") == 1 + len(VERBS)
+    assert len(re.findall(r"^deepsiam \S+$", done.stdout, re.MULTILINE)) == len(commands)  # versions
+    assert done.stderr.count("; see deepsiam ") == 1 + len(commands)
 
 
 @pytest.mark.parametrize(
@@ -56,22 +56,23 @@ def test_help_and_errors_need_nothing_heavy() -> None:
     ],
 )
 def test_a_wrong_word_is_one_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, printed = said(capsys, *words.split())
-    assert code == 2
-    assert line in printed
-    assert printed.count("\n") == 1
+    with pytest.raises(SystemExit, match="^2$"):
+        main(words.split())
+    printed = capsys.readouterr()
+    assert line in printed.err
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
 
 
 @pytest.fixture(scope="module")
-def bash_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The completion of bash."""
+def scripts() -> dict[str, str]:
+    """The completion of each shell."""
     pytest.importorskip("shtab")
-    script = tmp_path_factory.mktemp("completion") / "deepsiam.bash"
-    words = [sys.executable, "-m", "deepsiam", "--completion", "bash"]
-    script.write_bytes(
-        subprocess.run(words, cwd=toy.ROOT, env=toy.environment(), capture_output=True, check=True).stdout
-    )
-    return script
+    made = {}
+    for shell in ("bash", "zsh"):
+        with redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit, match="^0$"):
+            main(["--completion", shell])
+        made[shell] = printed.getvalue()
+    return made
 
 
 @pytest.mark.parametrize(
@@ -85,26 +86,25 @@ def bash_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("deepsiam export rec", "recipes"),  # a file
     ],
 )
-def test_bash_completes(bash_script: Path, typed: str, completed: str) -> None:
+def test_bash_completes(scripts: dict[str, str], typed: str, completed: str) -> None:
     words = typed.split()
     ask = f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; _shtab_deepsiam; echo ${{COMPREPLY[@]}}"
-    line = ["bash", "-c", f"source {bash_script}; {ask}"]
-    assert subprocess.run(line, cwd=toy.ROOT, capture_output=True, text=True).stdout.split() == [completed]
+    line = ["bash", "-s"]
+    done = subprocess.run(line, cwd=toy.ROOT, input=f"{scripts['bash']}\n{ask}", capture_output=True, text=True)
+    assert done.stdout.split() == [completed]
 
 
-def test_zsh_has_a_completion(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("shtab")
-    code, script = said(capsys, "--completion", "zsh")
-    assert code == 0
-    assert script.startswith("#compdef deepsiam\n")
-    assert all(f"\n    {verb}:'" in script for verb in VERBS)
+def test_zsh_has_a_completion(scripts: dict[str, str]) -> None:
+    assert scripts["zsh"].startswith("#compdef deepsiam\n")
+    assert all(f"\n    {verb}:'" in scripts["zsh"] for verb in VERBS)
 
 
 def test_a_training_is_launched_and_its_exit_code_passed_on(shards: Path, tmp_path: Path) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=1, checkpoint={"every": 1})
-    done = toy.run("deepsiam", "pretrain", "--gpus", 2, recipe, "--", "--master_port", toy.free_port())
+    done, refused = (
+        toy.run("deepsiam", "pretrain", "--gpus", 2, recipe, "--", "--master_port", toy.free_port()) for _ in range(2)
+    )
     assert done.returncode == 0, done.stderr
     assert "2 x cpu" in done.stdout
-    refused = toy.run("deepsiam", "pretrain", "--gpus", 2, recipe, "--", "--master_port", toy.free_port())
     assert refused.returncode == 2
     assert refused.stderr.count("contains a run (step-00000001)") == 1

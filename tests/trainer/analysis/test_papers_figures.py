@@ -21,22 +21,17 @@ from deepsiam.trainer.training.recipe.build import build_batcher
 from tests.trainer.runs import write_run
 
 
-def test_the_first_examples_come_in_batches_always_with_the_same_masks(tmp_path: Path, shards: Path) -> None:
+def test_examples_of_every_chunk_come_in_batches_always_with_the_same_masks(tmp_path: Path, shards: Path) -> None:
     trained = load_trained(write_run(tmp_path / "run", shards / "tokenizer.json", name="mlm", max_tokens=32))
     batches = list(held_out_arrays(trained, shards, 10, 4))
     assert [len(arrays["input_ids"]) for arrays in batches] == [4, 4, 2]
     for arrays, again in zip(batches, held_out_arrays(trained, shards, 10, 4), strict=True):
         assert all(np.array_equal(arrays[name], again[name]) for name in arrays)
-
-
-def test_every_chunk_of_a_shard_is_read(tmp_path: Path, shards: Path) -> None:
-    trained = load_trained(write_run(tmp_path / "run", shards / "tokenizer.json", name="mlm", max_tokens=32))
     source = ShardSource(Manifest.load(shards))
     assert max(source.chunks) > 1
-    of_all = [
-        d for shard, chunks in enumerate(source.chunks) for chunk in range(chunks) for d in source.read(shard, chunk)
-    ]
-    examples = build_batcher(trained.recipe.method, trained.tokenizer).examples(of_all)
+    chunks = [(shard, chunk) for shard, number in enumerate(source.chunks) for chunk in range(number)]
+    documents = [document for place in chunks for document in source.read(*place)]
+    examples = build_batcher(trained.recipe.method, trained.tokenizer).examples(documents)
     (batch,) = held_out_arrays(trained, shards, 10**6, 10**6)
     assert len(batch["input_ids"]) == len(examples) - 1  # the last one may be short
 

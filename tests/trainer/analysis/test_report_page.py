@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def folder(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
             for tag in TAGS:
                 for step in range(3):
                     writer.add_scalar(tag, 2.0**-step, 10 * step)
+    (folder / "one" / "environment.json").write_text('{"versions": {"torch": "2.9"}}')
     evaluate.main([f"--collection={toy_collection}", "--split=test", *options, "--system=both=fuse(bm25, one)"])
     return folder
 
@@ -59,19 +61,15 @@ def test_it_has_every_curve_but_no_other(text: str) -> None:
     assert sorted(set(charts) - set(curves)) == ["BM25", "both", "one", "two"]  # charts of scores
 
 
-def test_it_shows_the_queries_that_differ(folder: Path, text: str, toy_collection: Path) -> None:
-    collection, read = Collection.open(toy_collection), Reader(text)
-    queries = [collection.queries.text(i) for i in range(len(collection.queries))]
-    assert any(query in read.texts for query in queries)
+def test_it_shows_the_queries_that_differ_and_says_what_it_is_of(folder: Path, text: str, opened: Collection) -> None:
+    read = Reader(text)
+    assert any(opened.queries.text(i) in read.texts for i in range(len(opened.queries)))
     assert "BM25 is ahead" in read.texts
     assert ("li", {"class": "relevant"}) in read.elements
-
-
-def test_it_says_what_it_is_of(folder: Path, text: str, toy_collection: Path) -> None:
-    texts = Reader(text).texts
-    assert texts[texts.index("collection") + 1] == str(toy_collection)
-    assert texts[texts.index("checkpoint of one") + 1].startswith(str(folder / "one" / "checkpoints"))
-    assert "SHA-256 of corpus.jsonl" in texts
+    assert read.texts[read.texts.index("collection") + 1] == str(opened.directory)
+    assert read.texts[read.texts.index("checkpoint of one") + 1].startswith(str(folder / "one" / "checkpoints"))
+    assert "SHA-256 of corpus.jsonl" in read.texts
+    assert read.texts[read.texts.index("versions") + 1] == "torch 2.9"
 
 
 def test_without_run_files_it_says_how_to_get_them(folder: Path, tmp_path: Path) -> None:
@@ -98,16 +96,11 @@ def test_rankings_of_another_evaluation_are_not_shown(changed: str, folder: Path
     assert ("the run file of one is from another evaluation" if changed == "ranking" else "is another one than") in note
 
 
-def test_a_run_file_of_something_else_is_refused(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(folder, tmp_path / "runs", ignore=shutil.ignore_patterns("report.html", "two"))
-    (tmp_path / "runs" / "rankings" / "one.trec").write_text("q Q0 d 1 0.5 one\n")
-    with pytest.raises(SystemExit) as exit_:
-        report.main([str(tmp_path / "runs")])
-    assert exit_.value.code == 2
-    assert "one.trec:1: the collection has no query 'q'" in capsys.readouterr().err
-    assert not (tmp_path / "runs" / "report.html").exists()
+def test_a_run_file_of_something_else_is_refused(folder: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+    runs = shutil.copytree(folder, tmp_path / "runs", ignore=shutil.ignore_patterns("report.html", "two"))
+    (runs / "rankings" / "one.trec").write_text("q Q0 d 1 0.5 one\n")
+    assert "one.trec:1: the collection has no query 'q'" in refused(report.main, runs)
+    assert not (runs / "report.html").exists()
 
 
 @pytest.mark.skipif(not BROWSER, reason="needs chromium")

@@ -1,7 +1,11 @@
 """What a method's targets depend on, as shown in the figures on the methods' pages."""
 
+import io
 import re
 import shlex
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +32,30 @@ SMALL = [
     "trunk.num_attention_heads=2",
     "trunk.intermediate_size=16",
 ]
+Draw = Callable[[str], dict[str, Wiring]]
 LAYERS = {"seed": ["method.decoder_layers=1"], "condenser": ["trunk.num_hidden_layers=2"]}  # as few as can be
 
 
-def wired(name: str, *overrides: str) -> dict[str, Wiring]:
-    return wiring(load(PretrainRecipe, ROOT / "recipes" / f"{name}_small.yaml", [*SMALL, *overrides]))
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Draw:
+    """Run the command of a page, for a small model, once; return what it draws."""
+    folder = tmp_path_factory.mktemp("figures")
+
+    @cache
+    def run(name: str) -> dict[str, Wiring]:
+        command, found = shlex.split(COMMANDS[name]), list[dict[str, Wiring]]()
+        command[command.index("--out") + 1] = str(folder / f"{name}.png")
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
+            patch.chdir(ROOT)
+            patch.setattr(
+                "deepsiam.trainer.analysis.wiring.wiring", lambda recipe: found.append(wiring(recipe)) or found[0]
+            )
+            main([*command[:2], *SMALL, *LAYERS.get(name, []), *command[2:]])
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert " targets; each depends on " in printed.getvalue()
+        return found[0]
+
+    return run
 
 
 def columns(loss: Wiring, array: str) -> np.ndarray:
@@ -46,56 +69,45 @@ def test_every_method_has_a_figure_and_the_command_that_draws_it() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_command_of_a_page_draws(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(ROOT)
-    command = shlex.split(COMMANDS[name])
-    command[command.index("--out") + 1] = str(tmp_path / "figure.png")
-    main([*command[:2], *SMALL, *LAYERS.get(name, []), *command[2:]])
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
-    assert " targets; each depends on " in capsys.readouterr().out
+def test_the_command_of_a_page_draws(name: str, drawn: Draw) -> None:
+    assert drawn(name)
 
 
-def test_seed_predicts_from_cls_and_the_last_tokens() -> None:
-    wirings = wired("seed", "method.max_tokens=16", "method.decoder_layers=1", "method.window=2")
-    decoder = wirings["decoder"]
+def test_seed_predicts_from_cls_and_the_last_tokens(drawn: Draw) -> None:
+    decoder, mlm = (drawn("seed")[loss] for loss in ("decoder", "mlm"))
     assert set(columns(decoder, "input_ids").sum(1)) == {9, 10}  # all tokens of the target's block, one of two blocks
     assert columns(decoder, "original_ids").sum(1).max() == 2
-    assert not columns(wirings["mlm"], "original_ids").any()
+    assert not columns(mlm, "original_ids").any()
 
 
 def test_a_decoder_without_cls_does_not_depend_on_the_encoder() -> None:
-    decoder = wired("seed", "method.max_tokens=16", "method.cls=false")["decoder"]
+    recipe = ROOT / "recipes" / "seed_small.yaml"
+    decoder = wiring(load(PretrainRecipe, recipe, [*SMALL, "method.max_tokens=10", "method.cls=false"]))["decoder"]
     assert not columns(decoder, "input_ids").any()
     assert columns(decoder, "original_ids").sum(1).max() == 5  # four and position 0, an ordinary token here
 
 
-def test_a_causal_model_sees_the_tokens_before() -> None:
-    depends = wired("clm", "method.max_tokens=16")["clm"].depends
+def test_a_causal_model_sees_the_tokens_before(drawn: Draw) -> None:
+    depends = drawn("clm")["clm"].depends
     assert [np.flatnonzero(row).tolist() for row in depends[:8]] == [list(range(i + 1)) for i in range(8)]
 
 
-def test_cross_thought_predicts_from_every_sequence() -> None:
-    sizes = ("method.sequences=4", "method.sequence_tokens=8", "method.special_tokens=2")
-    assert wired("cross_thought", *sizes)["mlm"].depends.all()
+def test_cross_thought_predicts_from_every_sequence(drawn: Draw) -> None:
+    assert drawn("cross_thought")["mlm"].depends.all()
 
 
-def test_an_ict_target_depends_on_all_passages_and_its_own_query() -> None:
-    ict = wired("ict", "method.max_tokens=24")["ict"]
-    queries = columns(ict, "query_ids")
+def test_an_ict_target_depends_on_all_passages_and_its_own_query(drawn: Draw) -> None:
+    ict = drawn("ict")["ict"]
     assert columns(ict, "passage_ids").all()
-    assert (queries.sum(0) == 1).all()
+    assert (columns(ict, "query_ids").sum(0) == 1).all()
 
 
-def test_skip_thought_decoders_see_no_other_text() -> None:
-    wirings = wired("skip_thought")
+def test_skip_thought_decoders_see_no_other_text(drawn: Draw) -> None:
+    wirings = drawn("skip_thought")
     assert not columns(wirings["previous"], "next_ids").any()
     assert not columns(wirings["next"], "previous_ids").any()
 
 
-def test_a_method_that_makes_no_example_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["wiring", str(ROOT / "recipes" / "seed_small.yaml"), "method.max_tokens=4", "--out", str(tmp_path / "f")])
-    assert end.value.code == 2
-    assert "method.max_tokens" in capsys.readouterr().err
+def test_a_method_that_makes_no_example_is_refused(refused: Callable[..., str], tmp_path: Path) -> None:
+    recipe = ROOT / "recipes" / "seed_small.yaml"
+    assert "method.max_tokens" in refused(main, "wiring", recipe, "method.max_tokens=4", "--out", tmp_path / "f")

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from torch.utils.tensorboard import SummaryWriter
 
 from deepsiam.trainer.analyse import main
+from tests.trainer.commands.test_report import log
 from tests.trainer.runs import write_run
 
 Refused = Callable[..., str]
@@ -15,17 +15,15 @@ Refused = Callable[..., str]
 def test_curves_of_several_runs_are_one_figure(
     tmp_path: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, end in (("a", 2.0), ("b", 3.0)):
-        with SummaryWriter(str(tmp_path / name / "tensorboard")) as writer:
-            for step in range(1, 101):
-                writer.add_scalar("loss/decoder", end, step)
+    log(tmp_path / "a", {"decoder": [2, 2]})
+    log(tmp_path / "b", {"decoder": [3]})
     out = tmp_path / "figure.png"
     runs = [f"SEED={tmp_path / 'a'}", f"k = 2={tmp_path / 'b'}"]
     main(["curves", "--tag", "loss/decoder", "--out", str(out), *runs])
-    assert capsys.readouterr().out.splitlines() == [str(out), "SEED: 2.0000 at step 100", "k = 2: 3.0000 at step 100"]
+    assert capsys.readouterr().out.splitlines() == [str(out), "SEED: 2.0000 at step 10", "k = 2: 3.0000 at step 0"]
     assert out.read_bytes().startswith(b"\x89PNG")
     line = refused(main, "curves", "--tag", "loss/mlm", "--out", out, *runs)
-    assert line.endswith("has not logged loss/mlm; it has loss/decoder")
+    assert line.endswith("has not logged loss/mlm; it has loss/decoder, lr")
 
 
 def test_the_cosine_figure(shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,13 +74,8 @@ def test_a_server_writes_the_split_train(
         assert re.search(f"{number} {words}", printed.partition(line)[2])
     assert printed.count("title of d") == printed.count("question of d") == 20
     command = made.manifest["command"]["written_by"]
-    assert {key: command[key] for key in ("model", "server", "temperature", "seed", "kinds")} == {
-        "model": "org/tiny",
-        "server": url,
-        "temperature": 0.0,
-        "seed": 1,
-        "kinds": ["title", "question"],
-    }
+    given = {"model": "org/tiny", "server": url, "temperature": 0.0, "seed": 1, "kinds": ["title", "question"]}
+    assert command.items() >= given.items()
     assert "{document}" in command["prompts"]["title"][0][0]["content"]
     assert not (tmp_path / "asked.asked").exists()
 
@@ -102,9 +97,8 @@ def test_the_queries_of_held_out_documents_are_the_split_test(
     splits = []
     with server(about) as (url, _):
         for number in (30, 60):
-            made = asked(
-                opened.directory, tmp_path / str(number), url, "--kinds", "title", "question", "--held-out", number
-            )
+            words = ["--kinds", "title", "question", "--held-out", number]
+            made = asked(opened.directory, tmp_path / str(number), url, *words)
             assert not [*verify(made.directory)]
             assert made.manifest["graded"] == made.splits() == ["test", "train"]
             groups = {split: made.groups(split) for split in made.splits()}
@@ -117,10 +111,9 @@ def test_the_queries_of_held_out_documents_are_the_split_test(
                 assert names == [made.corpus.ids[document] for document in group.candidates.flat.tolist()]
             splits.append(documents)
         assert splits[0]["test"] < splits[1]["test"]
-        given = ["--collection", opened.directory, "--server", url, "--model=m", "--held-out=120"]
-        assert "--held-out 120 leaves nothing of 120 documents: lower it" in refused(
-            ask.main, *given, f"--out={tmp_path}/x"
-        )
+        given = ["--collection", opened.directory, "--server", url, "--model=m", "--out", tmp_path / "x"]
+        line = refused(ask.main, *given, "--held-out=120")
+        assert "--held-out 120 leaves nothing of 120 documents: lower it" in line
 
 
 def test_long_documents_are_shortened_until_the_server_takes_them(
@@ -192,28 +185,6 @@ def test_any_ranks_and_a_kill_give_the_same_bytes(toy_collection: Path, shards: 
     assert np.array_equal(groups.labels, np.ones(len(groups), np.float32))
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["--kinds", "poem"], "invalid choice: 'poem'"),
-        (["--kinds", "title", "--prompt", "p"], "--kinds does not go with --prompt: leave out one of both"),
-        (["--server", "http://example.com"], "'http://example.com': the server is one of this machine, such as http"),
-        (["--server", "http://localhost", "--precision", "fp32"], "--precision does not go with --server"),
-        (["--per-document", "2"], "--per-document needs draws, else all are the same: add --temperature 0.8"),
-        (["--temperature", "-1"], "'-1' is not a number, 0 or above"),
-        (["--model", "absent"], "absent"),
-        (["--collection", "absent"], "absent: not tokenised, or not a collection"),
-        (["--prompt", "absent"], "absent: cannot read"),
-    ],
-)
-def test_bad_input_is_one_line(
-    words: list[str], line: str, refused: Refused, opened: Collection, tmp_path: Path
-) -> None:
-    given = ["--collection", opened.directory, "--model", "m", "--out", tmp_path / "out", *words]
-    assert line in refused(ask.main, *given)
-    assert not (tmp_path / "out").exists()
-
-
 def test_where_no_query_is_left_nothing_is_made(opened: Collection, refused: Refused, tmp_path: Path) -> None:
     words = ["--collection", opened.directory, "--model", "m", "--out", tmp_path / "out"]
     with server(lambda _: (200, says("Sorry, no."))) as (url, _):
@@ -221,22 +192,16 @@ def test_where_no_query_is_left_nothing_is_made(opened: Collection, refused: Ref
     assert "out.asked: 5 queries asked for, 0 kept; left out: 5 refuse to answer: no query is left in train;" in line
     assert not (tmp_path / "out").exists()
     with server(lambda _: (200, b"<html>")) as (url, _):
-        assert "its answer is not a chat completion" in refused(
-            ask.main, *words[:-1], tmp_path / "html", "--server", url
-        )
+        line = refused(ask.main, *words[:-1], tmp_path / "html", "--server", url)
+    assert "its answer is not a chat completion" in line
 
 
 def test_the_same_model_scores_what_it_wrote_by_yes_and_no(
     opened: Collection, tmp_path: Path, refused: Refused
 ) -> None:
     model = write_causal_lm(tmp_path / "model", "llama")
-    method = {
-        "name": "label_ranker",
-        "template": "Query: {query}\nText: {document}\nAnswers it:\n",
-        "labels": ["y", "n"],
-        "loss": "binary",
-        "max_prompt_tokens": 256,
-    }
+    prompt = {"template": "Query: {query}\nText: {document}\nAnswers it:\n", "labels": ["y", "n"]}
+    method = {"name": "label_ranker", "loss": "binary", "max_prompt_tokens": 256, **prompt}
     recipe = toy.finetune_recipe(tmp_path / "yes_no.yaml", opened.directory, method=method, init_from=str(model))
     with server(about) as (url, _):
         made = asked(opened.directory, tmp_path / "asked", url, "--documents", "20")

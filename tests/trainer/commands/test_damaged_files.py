@@ -14,6 +14,7 @@ import yaml
 from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.trainer import evaluate, export, index, report, search
 from deepsiam.trainer.training.checkpoints import checkpoint
+from tests import toy
 from tests.trainer.commands.test_report import log
 from tests.trainer.damage import damaged, restored
 from tests.trainer.runs import STEP, write_run
@@ -33,15 +34,9 @@ def made(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         recipe = checkpoint.folder(folder / name, STEP) / checkpoint.RECIPE
         recipe.write_text(json.dumps(yaml.safe_load(recipe.read_text())))
         vouch(recipe.parent)
-        index.main([str(folder / name), f"--collection={toy_collection}", f"--out={folder / name}-index"])
-    index.main(
-        [
-            str(folder / "multi"),
-            f"--collection={toy_collection}",
-            f"--out={folder}/multi-index",
-            "--approximate=centroids",
-        ]
-    )
+        approximate = ["--approximate=centroids"] * (name == "multi")
+        where = [f"--collection={toy_collection}", f"--out={folder / name}-index"]
+        index.main([str(folder / name), *where, *approximate])
     index.main(["bm25", f"--collection={toy_collection}", f"--out={folder / 'bm25-index'}"])
     return folder
 
@@ -93,69 +88,50 @@ def check(main: Main, arguments: list[str], capsys: pytest.CaptureFixture[str], 
     return not code
 
 
-def check_damages(
-    folder: Path,
-    main: Main,
-    arguments: list[str],
-    capsys: pytest.CaptureFixture[str],
-    *case: str,
-    vouched: bool = True,
+INDEXES = ["search dense", "search multi", "search multi --approximate=centroids", "search bm25"]
+CHECKPOINTS = ["evaluate dense", "evaluate multi", "export dense", "export multi"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [*INDEXES, *CHECKPOINTS, "evaluate collection", "evaluate exported", "report"])
+def test_a_damaged_file_is_one_line_or_is_used(
+    made: Path, case: str, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Run a command over a folder that is sound, then with one damage after another, drawn by the case's name."""
-    rng, refused, tries = random.Random(" ".join(case)), 0, int(os.environ.get("DAMAGES", "12"))
-    assert check(main, arguments, capsys, "undamaged"), capsys.readouterr()
+    """Over a folder that is sound, then with one damage after another, drawn by the case's name."""
+    verb, *words = case.split()
+    folder, collection, out = tmp_path / "folder", toy_collection, f"--out={tmp_path / 'results.json'}"
+    main: Main = {"search": search.main, "evaluate": evaluate.main, "export": export.main, "report": report.main}[verb]
+    if verb == "search":
+        folder = made / f"{words[0]}-index"
+        command = [str(folder), "abc", "--k=3", *words[1:]]
+    elif verb == "report":
+        write_report(folder, made, toy_collection)
+        command = [str(folder)]
+    elif verb == "export":
+        folder = checkpoint.folder(made / words[0], STEP)
+        command = [str(made / words[0]), str(tmp_path / "export")]
+    else:
+        model = made / words[0]
+        if words == ["collection"]:
+            collection, model = Path(shutil.copytree(toy_collection, folder)), made / "dense"
+        elif words == ["exported"]:
+            export.main([str(made / "dense"), str(folder)])
+            model = folder
+        else:
+            folder = checkpoint.folder(model, STEP)
+        command = [f"--collection={collection}", "--split=test", "--system=bm25", f"--system=m={model}", out]
+    rng, refused, tries = random.Random(case), 0, int(os.environ.get("DAMAGES", 12 if toy.FULL_TESTS else 6))
+    assert check(main, command, capsys, "undamaged"), capsys.readouterr()
     for _ in range(tries):
-        with one_damage(folder, rng, vouched=vouched) as what:
-            refused += not check(main, arguments, capsys, what)
+        with one_damage(folder, rng, vouched=folder.is_relative_to(made)) as what:
+            refused += not check(main, command, capsys, what)
     assert refused > tries / 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["dense", "multi", "bm25"])
-@pytest.mark.parametrize("part", range(2))
-def test_a_damaged_index_is_one_line_or_is_searched(
-    made: Path, kind: str, part: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder, approximate = made / f"{kind}-index", ["--approximate=centroids"] if kind == "multi" and part % 2 else []
-    check_damages(folder, search.main, [str(folder), "abc", "--k=3", *approximate], capsys, kind, str(part))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["dense", "multi"])
-@pytest.mark.parametrize("part", range(2))
-def test_a_damaged_checkpoint_is_one_line_or_is_used(
-    made: Path, kind: str, part: int, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, where = made / kind, [f"--collection={toy_collection}", "--split=test", f"--out={tmp_path / 'results.json'}"]
-    command: tuple[Main, list[str]] = (evaluate.main, [f"--system=run={run}", *where])
-    if part % 2:
-        command = (export.main, [str(run), str(tmp_path / "export")])
-    check_damages(checkpoint.folder(run, STEP), *command, capsys, kind, str(part))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["collection", "export"])
-def test_a_damaged_collection_or_export_is_one_line_or_is_used(
-    made: Path, what: str, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder, collection, systems = tmp_path / what, toy_collection, ["--system=bm25"]
-    if what == "export":
-        export.main([str(made / "dense"), str(folder)])
-        systems = [f"--system=m={folder}"]
-    else:
-        collection = Path(shutil.copytree(toy_collection, folder))
-    command = [f"--collection={collection}", "--split=test", *systems, f"--out={tmp_path / 'results.json'}"]
-    check_damages(folder, evaluate.main, command, capsys, what, vouched=False)
-
-
-@pytest.mark.slow
-def test_a_damaged_report_is_one_line_or_is_made(
-    made: Path, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "report"
+def write_report(folder: Path, made: Path, collection: Path) -> None:
+    """Write what a report shows: a run's log, results, and rankings."""
     log(folder / "one", {"mlm": [7, 5, 4]})
     (folder / "one" / "environment.json").write_text(json.dumps({"versions": {"torch": "2"}, "world_size": 2}))
-    command = [f"--collection={toy_collection}", "--split=test", "--system=bm25", f"--write-runs={folder / 'rankings'}"]
+    command = [f"--collection={collection}", "--split=test", "--system=bm25", f"--write-runs={folder / 'rankings'}"]
     models = [f"--system={name}={made / name}" for name in ("dense", "multi")]
     evaluate.main([*command, *models, f"--out={folder / 'results.json'}", "--all-pairs"])
-    check_damages(folder, report.main, [str(folder)], capsys, "report", vouched=False)

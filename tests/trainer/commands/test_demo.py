@@ -2,6 +2,7 @@
 
 import shlex
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,30 +18,16 @@ from tests import toy
 PARSERS = {"prepare": prepare, "evaluate": evaluate.parser, "export": export.parser, "report": report.parser}
 
 
-def steps(*words: str, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
-    """The words of each command of the demo, without `deepsiam`."""
-    assert demo.main([*words]) == 0
-    lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
-    assert {line[0] for line in lines} == {"deepsiam"}
-    return [line[1:] for line in lines]
-
-
 def test_the_commands_are_right_in_any_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # its recipes are the package's
-    commands = steps("--dry-run", "--gpus", "2", capsys=capsys)
-    assert [verb for verb, *_ in commands] == [
-        "prepare",
-        "pretrain",
-        "pretrain",
-        "finetune",
-        "finetune",
-        "finetune",
-        "evaluate",
-        "export",
-        "report",
-    ]
+    assert demo.main(["--dry-run", "--gpus", "2"]) == 0
+    lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+    assert {line[0] for line in lines} == {"deepsiam"}
+    commands = [line[1:] for line in lines]
+    verbs = "prepare pretrain pretrain finetune finetune finetune evaluate export report"
+    assert [verb for verb, *_ in commands] == verbs.split()
     for verb, *words in commands:
         assert verb in VERBS
         if verb in launch.TRAININGS:
@@ -54,9 +41,7 @@ def test_the_commands_are_right_in_any_folder(
             PARSERS[verb]().parse_args(words)
 
 
-def test_it_passes_options_on_and_ends_with_the_first_that_fails(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_passes_options_on_and_ends_with_the_first_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = list[list[str]]()
 
     def call(words: list[str]) -> int:
@@ -70,14 +55,9 @@ def test_it_passes_options_on_and_ends_with_the_first_that_fails(
     assert ran[1][-4:] == ["1", "--", "--master_port", "7"]
 
 
-def test_without_its_packages_it_does_not_start(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_its_packages_it_does_not_start(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deepsiam.data_prep.common.extras.find_spec", lambda _: None)
-    with pytest.raises(SystemExit) as ended:
-        demo.main([])
-    assert ended.value.code == 2
-    assert "run: pip install 'deepsiam[evaluate]'" in capsys.readouterr().err
+    assert "run: pip install 'deepsiam[evaluate]'" in refused(demo.main)
 
 
 def test_make_demo_is_this() -> None:

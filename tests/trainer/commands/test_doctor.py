@@ -19,7 +19,10 @@ def doctor(*arguments: object, **variables: str) -> "subprocess.CompletedProcess
     return toy.run("trainer.doctor", *arguments, "--master_port", toy.free_port(), **variables)
 
 
-def found(done: "subprocess.CompletedProcess[str]") -> dict[str, dict[str, Any]]:
+def found(*arguments: object, **variables: str) -> dict[str, dict[str, Any]]:
+    """What a check of sound hosts finds."""
+    done = doctor(*arguments, "--json", **variables)
+    assert done.returncode == 0, done.stderr
     return {finding["check"]: finding for finding in json.loads(done.stdout)}
 
 
@@ -28,9 +31,7 @@ def test_a_host_that_is_fit(shards: Path, tmp_path: Path) -> None:
     (tmp_path / "hostfile").write_text("a slots=1\nb slots=1\n")
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    done = doctor(recipe, "--hostfile", tmp_path / "hostfile", "--include", "b", "--json", PATH=path)
-    assert done.returncode == 0, done.stderr
-    findings = found(done)
+    findings = found(recipe, "--hostfile", tmp_path / "hostfile", "--include", "b", PATH=path)
     assert list(findings) == [*CHECKS, "micro-batch"]  # no network check for a single rank
     # it may have no GPU, and answer so late, if it is busy, that its clock seems to be slow
     assert {name for name, finding in findings.items() if finding["state"] != "ok"} <= {"GPUs", "clocks"}
@@ -42,9 +43,7 @@ def test_a_host_that_is_fit(shards: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ranks_of_this_host_are_started(shards: Path, tmp_path: Path) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
-    done = doctor(recipe, "--ranks", 2, "--json")
-    assert done.returncode == 0, done.stderr
-    findings = found(done)
+    findings = found(recipe, "--ranks", 2)
     assert list(findings) == [*CHECKS[:7], "interface", *CHECKS[7:], "network", "micro-batch"]
     assert findings["network"]["said"] == "the ranks met at 127.0.0.1, all 2"
     assert findings["micro-batch"]["said"] == "1 example computed here"

@@ -1,28 +1,27 @@
-"""The numbers of an evaluation, its table and file, and what it refuses."""
+"""The table and the files of an evaluation, and fused rows; TREC run files written, read and ranked again."""
 
 import json
 import re
 import shutil
-from itertools import combinations
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import torch
 
 from deepsiam.data_prep.collections.build import build
 from deepsiam.data_prep.collections.collection import Collection
-from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer import evaluate
-from deepsiam.trainer.ranking.evaluation.metrics import HEADINGS, paired_permutation_test
+from deepsiam.trainer.ranking.evaluation.metrics import paired_permutation_test
 from deepsiam.trainer.ranking.evaluation.task import Task, evaluate_split
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
 from deepsiam.trainer.training.checkpoints.load import load_trained
+from tests import toy
 from tests.trainer.runs import STEP, write_run
 
 SIAMESE = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
@@ -38,74 +37,47 @@ def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     }
 
 
-def plain_reciprocal_ranks(run: Path, collection: Collection) -> list[float]:
-    """MRR@10 of every query, from all texts in one batch and all scores in one matrix."""
-    trained = load_trained(run)
-    t, qrels = trained.tokenizer, collection.qrels("test")
-
-    def embed(texts: list[np.ndarray], longest: int) -> torch.Tensor:
-        ids = torch.full((len(texts), longest), t.pad)
-        for row, tokens in zip(ids, texts, strict=True):
-            framed = [t.cls, *tokens[: longest - 2].tolist(), t.sep]
-            row[: len(framed)] = torch.tensor(framed)
-        with torch.no_grad():
-            return trained.model.embed_queries(ids, ids != t.pad).vectors[:, 0]
-
-    documents = embed([collection.corpus.tokens(i) for i in range(len(collection.corpus))], 16)
-    queries = embed([collection.queries.tokens(i) for i in collection.queries.ids.find([*qrels])], 8)
-    order = (queries @ documents.T).argsort(dim=1, descending=True, stable=True)[:, :10]
-    reciprocal = []
-    for row, judged in zip(order, qrels.values(), strict=True):
-        hits = [rank for rank, i in enumerate(row, 1) if collection.corpus.ids[i] in judged]
-        reciprocal.append(1 / hits[0] if hits else 0.0)
-    return reciprocal
-
-
-@pytest.mark.parametrize("name", ["one", "two"])
-def test_metrics_are_those_of_a_plain_loop(runs: dict[str, Path], toy_collection: Path, name: str) -> None:
-    collection = Collection.open(toy_collection)
-    metrics = evaluate_split(ranker_of(load_trained(runs[name]), collection), "test")
-    expected = plain_reciprocal_ranks(runs[name], collection)
-    np.testing.assert_allclose(metrics.values["mrr@10"], expected)
-    assert 0 < sum(expected) < len(expected)
-    assert metrics.means["recall@100"] >= metrics.means["mrr@10"]
-
-
 def arguments(collection: Path, out: Path, *rest: str) -> list[str]:
     return ["--collection", str(collection), "--split", "test", "--out", str(out), *rest]
+
+
+def run(collection: Path, out: Path, *rest: str) -> dict[str, Any]:
+    """Evaluate; return what is in the file."""
+    evaluate.main(arguments(collection, out, *rest))
+    results: dict[str, Any] = json.loads(out.read_text())
+    return results
 
 
 def test_table_and_file(
     runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "new" / "results.json"
-    models = [f"--system=from_random={runs['one']}", f"--system=from_seed={runs['two']}"]
-    evaluate.main(arguments(toy_collection, out, "--system=bm25", *models))
-    results = json.loads(out.read_text())
+    systems = ["--system=bm25", f"--system=from_random={runs['one']}", f"--system=from_seed={runs['two']}"]
+    metrics = ["--metrics", "recall@3", "mrr@10", "recall@999", "recall@3"]  # one twice, and one that is there anyway
+    results = run(toy_collection, tmp_path / "new" / "results.json", *systems, *metrics)
     assert results.keys() == {"version", "systems", "about", "pairs"}
-    systems, about = results["systems"], results["about"]
-    assert [*systems] == ["bm25", "from_random", "from_seed"]
-    means = {name: system["metrics"] for name, system in systems.items()}
-    assert all([*metrics] == ["mrr@10", "ndcg@10", "recall@100"] for metrics in means.values())
+    about, means = results["about"], {name: system["metrics"] for name, system in results["systems"].items()}
+    assert [*means] == ["bm25", "from_random", "from_seed"]
     assert means["bm25"]["mrr@10"] > means["from_seed"]["mrr@10"]  # queries are parts of their documents
+    assert means["from_seed"]["recall@999"] == 1  # all documents of the pool
+    assert means["from_seed"]["recall@3"] < 1
     assert (about["queries"], about["corpus"], about["split"]) == (20, 120, "test")
-    assert systems["from_seed"]["expression"] == str(runs["two"])
-    (stage,) = systems["from_seed"]["stages"]
+    assert about["metrics"] == ["recall@3", "recall@999"]
+    assert results["systems"]["from_seed"]["expression"] == str(runs["two"])
+    (stage,) = results["systems"]["from_seed"]["stages"]
     assert stage["checkpoint"].endswith(f"two/checkpoints/step-{STEP:08d}")
     assert stage["max_tokens"] == {"query": 8, "document": 16}
     assert stage["seconds"] >= 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0].split() == ["MRR@10", "nDCG@10", "Recall@100"]
-    for line, name, label in zip(printed[1:4], systems, ["BM25", "from_random", "from_seed"], strict=False):
-        assert line.split() == [label, *(f"{value:.4f}" for value in means[name].values())]
+    assert printed[0].split() == ["MRR@10", "nDCG@10", "Recall@100", "Recall@3", "Recall@999"]
+    for line, label, found in zip(printed[1:4], ["BM25", "from_random", "from_seed"], means.values(), strict=True):
+        assert [*found] == ["mrr@10", "ndcg@10", "recall@100", "recall@3", "recall@999"]
+        assert line.split() == [label, *(f"{value:.4f}" for value in found.values())]
     assert len({len(line) for line in printed[:4]}) == 1  # aligned
     (p_value,) = (p["p_value"] for p in results["pairs"] if p["systems"] == ["from_random", "from_seed"])
-    assert printed[4].startswith("MRR@10: from_seed ")
+    assert printed[4].startswith(f"MRR@10: from_seed {means['from_seed']['mrr@10']:.4f} against from_random ")
     assert f"p = {p_value:.4f}" in printed[4]
-    assert (
-        "20 queries over 120 documents; documents with equal scores rank in one random order, the same for every system"
-        in printed[5]
-    )
+    rule = "documents with equal scores rank in one random order, the same for every system"
+    assert f"20 queries over 120 documents; {rule}" in printed[5]
     assert printed[6] == "encoders read the first 8/16 tokens of queries/documents, BM25 reads all of them"
     assert "k1=" in printed[7]
 
@@ -129,11 +101,8 @@ def plain_fused(collection: Collection, split: str, run: Path, weight: float | N
     """MRR@10 of every query, for a run fused with BM25."""
     task = Task.of(collection, split)
     fused = []
-    for system in (
-        ranker_of(load_trained(run), task.collection).system(task),
-        Bm25Ranker(task.collection).system(task),
-    ):
-        scores = system.scores(slice(0, len(task.queries))).astype(np.float64)
+    for ranker in (ranker_of(load_trained(run), task.collection), Bm25Ranker(task.collection)):
+        scores = ranker.system(task).scores(slice(0, len(task.queries))).astype(np.float64)
         if weight is None:
             fused.append(1 / (60 + (scores[:, None] >= scores[:, :, None]).sum(2)))
         else:
@@ -147,130 +116,123 @@ def plain_fused(collection: Collection, split: str, run: Path, weight: float | N
     return reciprocal
 
 
-@pytest.mark.parametrize("dev", [True, False])
+NO_OTHER_SPLIT = "no split dev other than the evaluated one to choose a weight on"
+
+
+@pytest.mark.parametrize(("dev", "given"), [(True, None), (False, None), (True, 0.35), (True, 1.0)])
 def test_a_fused_row(
     runs: dict[str, Path],
     toy_collection: Path,
     with_dev: Path,
     tmp_path: Path,
     dev: bool,
+    given: float | None,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folder, out = with_dev if dev else toy_collection, tmp_path / "results.json"
+    folder, chosen = with_dev if dev else toy_collection, dev and given is None
     encoded = Mock(side_effect=TextEncoder.batches)
-    monkeypatch.setattr(TextEncoder, "batches", lambda *given: encoded(*given))
-    models = [f"--system=from_random={runs['one']}", f"--system=from_seed={runs['two']}"]
-    evaluate.main(arguments(folder, out, "--system=bm25", *models, "--system=both=fuse(from_seed, bm25)"))
-    assert encoded.call_count == (6 if dev else 4)  # queries and documents of two models, and of one model on dev
-    results = json.loads(out.read_text())
+    monkeypatch.setattr(TextEncoder, "batches", lambda *texts: encoded(*texts))
+    systems = ["--system=bm25", f"--system=m={runs['two']}"]
+    fuse = f"fuse(m, bm25, weight={given})" if given is not None else "fuse(m, bm25)"
+    results = run(folder, tmp_path / "results.json", *systems, f"--system=both={fuse}")
+    assert encoded.call_count == (4 if chosen else 2)  # queries and documents, also of dev
     collection = Collection.open(folder)
     *parts, stage = results["systems"]["both"]["stages"]
-    assert [part["stage"] for part in parts] == [str(runs["two"]), "bm25"]
-    assert stage["fused"] == [str(runs["two"]), "bm25"]
+    assert [part["stage"] for part in parts] == stage["fused"] == [str(runs["two"]), "bm25"]
     weight = stage.get("weight")
-    assert (weight is not None, stage.get("split")) == ((True, "dev") if dev else (False, None))
-    if dev:
+    assert stage.get("split") == ("dev" if chosen else None)
+    if chosen:
         on_dev = {w / 10: np.mean(plain_fused(collection, "dev", runs["two"], w / 10)) for w in range(11)}
         assert 0 < weight < 1
         assert weight == max(on_dev, key=lambda w: (round(on_dev[w], 9), -w))
+    else:
+        assert weight == given
     fused = plain_fused(collection, "test", runs["two"], weight)
     means = {name: system["metrics"] for name, system in results["systems"].items()}
     assert means["both"]["mrr@10"] == pytest.approx(np.mean(fused))
     bm25 = evaluate_split(Bm25Ranker(collection), "test").values["mrr@10"]
-    (pair,) = (pair for pair in results["pairs"] if pair["systems"] == ["bm25", "both"])
-    assert pair["p_value"] == paired_permutation_test(np.array(fused), bm25)
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[4].split() == ["both", *(f"{value:.4f}" for value in means["both"].values())]
-    assert len({len(line) for line in printed[:5]}) == 1  # aligned
-    assert printed[5].startswith(f"MRR@10: from_seed {means['from_seed']['mrr@10']:.4f} against from_random")
-    assert printed[6].startswith(
-        f"MRR@10: both {np.mean(fused):.4f} against BM25 {means['bm25']['mrr@10']:.4f}, p = {pair['p_value']:.4f}"
-    )
-    assert re.fullmatch(
-        r"both: from_seed [0-9.]+ s, BM25 [0-9.]+ s, fuse [0-9.]+ s; forward passes a query: 1 \+ 0 \+ 0 = 1",
-        printed[7],
-    )
-    rules = {
-        True: f"both: {1 - (weight or 0):g} from_seed + {weight or 0:g} BM25, scores standardised per query; weight "
-        "chosen by nDCG@10 on split dev",
-        False: "both: reciprocal ranks, the sum of 1 / (60 + rank); no split dev other than the evaluated one to "
-        "choose a weight on",
-    }
-    assert printed[8] == rules[dev]
-
-    evaluate.main(arguments(folder, out, "--system=bm25", *models))
-    alone = json.loads(out.read_text())  # without the fusion: the same numbers
-    assert {name: system["metrics"] for name, system in alone["systems"].items()} == {
-        name: metrics for name, metrics in means.items() if name != "both"
-    }
-    assert [pair["systems"] for pair in alone["pairs"]] == list(
-        map(list, combinations(["bm25", "from_random", "from_seed"], 2))
-    )
-    assert "fuse" not in capsys.readouterr().out
+    (p_value,) = (pair["p_value"] for pair in results["pairs"] if pair["systems"] == ["bm25", "both"])
+    assert p_value == paired_permutation_test(np.array(fused), bm25)
+    rule = f"both: reciprocal ranks, the sum of 1 / (60 + rank); {NO_OTHER_SPLIT}"
+    if weight is not None:
+        how = "weight chosen by nDCG@10 on split dev" if chosen else "weight as given"
+        rule = f"both: {1 - weight:g} m + {weight:g} BM25, scores standardised per query; {how}"
+    printed = capsys.readouterr().out
+    assert rule in printed.splitlines()
+    compared = f"MRR@10: both {np.mean(fused):.4f} against BM25 {means['bm25']['mrr@10']:.4f}, p = {p_value:.4f}"
+    assert f"\n{compared}" in printed
+    costs = r"m [0-9.]+ s, BM25 [0-9.]+ s, fuse [0-9.]+ s; forward passes a query: 1 \+ 0 \+ 0 = 1"
+    assert re.search(rf"^both: {costs}$", printed, re.MULTILINE)
 
 
-def stages(results: Path, name: str) -> list[dict[str, Any]]:
-    """The stages of a system in a file of results."""
-    found: list[dict[str, Any]] = json.loads(results.read_text())["systems"][name]["stages"]
-    return found
-
-
-def test_no_weight_is_chosen_on_the_evaluated_split(runs: dict[str, Path], with_dev: Path, tmp_path: Path) -> None:
-    given = ["--collection", str(with_dev), "--split", "dev", "--out", str(tmp_path / "r.json")]
-    evaluate.main([*given, f"--system=x=fuse(bm25, {runs['one']})"])
-    last = stages(tmp_path / "r.json", "x")[-1]
-    assert not last.keys() & {"weight", "split"}
-    assert last["why"] == "no split dev other than the evaluated one to choose a weight on"
-
-
-@pytest.mark.parametrize("weight", ["0", "0.35", "1"])
-def test_a_weight_that_is_given_is_used(
-    runs: dict[str, Path], with_dev: Path, tmp_path: Path, weight: str, capsys: pytest.CaptureFixture[str]
+def test_a_fusion_changes_no_other_row_and_its_weight_is_not_chosen_on_the_evaluated_split(
+    runs: dict[str, Path], with_dev: Path, tmp_path: Path
 ) -> None:
-    systems = [f"--system=m={runs['two']}", f"--system=x=fuse(m, bm25, weight={weight})"]
-    evaluate.main(arguments(with_dev, tmp_path / "r.json", *systems))
-    last = stages(tmp_path / "r.json", "x")[-1]
-    assert (last["weight"], last.get("split")) == (float(weight), None)
-    fused = plain_fused(Collection.open(with_dev), "test", runs["two"], float(weight))
-    results = json.loads((tmp_path / "r.json").read_text())["systems"]
-    assert results["x"]["metrics"]["mrr@10"] == pytest.approx(np.mean(fused))
-    rule = f"x: {1 - float(weight):g} m + {float(weight):g} BM25, scores standardised per query; weight as given"
-    assert rule in capsys.readouterr().out.splitlines()
+    given = ["--split=dev", "--system=bm25", f"--system=m={runs['one']}"]
+    fused = run(with_dev, tmp_path / "r.json", *given, "--system=x=fuse(bm25, m)")["systems"]
+    last = fused.pop("x")["stages"][-1]
+    assert not last.keys() & {"weight", "split"}
+    assert last["why"] == NO_OTHER_SPLIT
+    alone = run(with_dev, tmp_path / "r.json", *given)["systems"]
+    assert {name: system["metrics"] for name, system in alone.items()} == {
+        name: system["metrics"] for name, system in fused.items()
+    }
 
 
-def test_another_tokenizer_is_refused(runs: dict[str, Path], toy_collection: Path, tmp_path: Path) -> None:
+def test_another_tokenizer_is_refused(
+    runs: dict[str, Path], toy_collection: Path, tmp_path: Path, refused: Callable[..., str]
+) -> None:
     other = tokenizers.train(["another set of words"] * 3, 80, tmp_path / "tokenizer.json")
     shutil.copytree(toy_collection, tmp_path / "other")
-    build("beir", [tmp_path / "other"], tmp_path / "other", other)
-    trained, tokenizer = load_trained(runs["one"]), r"--tokenizer .*/step-.*/tokenizer.json$"
-    in_place = f"another tokenizer than .*: run: python -m data_prep collection {tmp_path / 'other'} {tokenizer}"
-    with pytest.raises(InputError, match=in_place):
-        evaluate_split(ranker_of(trained, Collection.open(tmp_path / "other")), "test")
-    elsewhere = build("beir", [tmp_path / "other"], tmp_path / "built", other)
-    command = f"run: python -m data_prep collection FORMAT INPUT... --out {tmp_path / 'built'} {tokenizer}"
-    with pytest.raises(InputError, match=command):
-        evaluate_split(ranker_of(trained, elsewhere), "test")
+    for name, inputs in (("other", tmp_path / "other"), ("built", "FORMAT INPUT... --out " + str(tmp_path / "built"))):
+        build("beir", [tmp_path / "other"], tmp_path / name, other)
+        line = refused(evaluate.main, *arguments(tmp_path / name, tmp_path / "r.json", f"--system=m={runs['one']}"))
+        assert " was tokenised with another tokenizer than " in line
+        assert re.search(rf"run: python -m data_prep collection {inputs} --tokenizer .*/step-.*/tokenizer.json$", line)
 
 
-def test_more_metrics_are_more_columns(
+def test_run_files_are_written_read_compared_and_ranked_again(
     runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out, systems = tmp_path / "r.json", [f"--system=m={runs['one']}", "--system=bm25", "--system=fused=fuse(bm25, m)"]
-    evaluate.main(arguments(toy_collection, out, *systems))
-    plain = json.loads(out.read_text())
+    folder, names = tmp_path / "written", ("bm25", "one", "fused")
+    first = [f"--system=one={runs['one']}", "--system=bm25", "--system=fused=fuse(bm25, one)", f"--write-runs={folder}"]
+    written = run(toy_collection, tmp_path / "a.json", *first)["systems"]
+    assert {path.name for path in folder.iterdir()} == {f"{name}.trec" for name in names}
     capsys.readouterr()
-    evaluate.main(
-        arguments(toy_collection, out, *systems, "--metrics", "recall@3", "mrr@10", "recall@1000", "recall@3")
-    )
-    results = json.loads(out.read_text())
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == [*HEADINGS.values(), "Recall@3", "Recall@1000"]
-    assert results["about"]["metrics"] == ["recall@3", "recall@1000"]
-    for line, (name, system) in zip(lines[1:4], results["systems"].items(), strict=True):
-        means = system["metrics"]
-        assert line.split()[1:] == [f"{means[metric]:.4f}" for metric in (*HEADINGS, "recall@3", "recall@1000")]
-        assert {metric: means[metric] for metric in HEADINGS} == plain["systems"][name]["metrics"]
-    means = results["systems"]["m"]["metrics"]
-    assert means["recall@1000"] == 1  # all documents of the pool
-    assert means["recall@3"] < 1
+    again = [f"--system=read-{name}={folder / name}.trec" for name in names]
+    read = run(toy_collection, tmp_path / "b.json", *again, f"--system=two={runs['two']}", "--all-pairs")
+    for name in names:
+        assert read["systems"][f"read-{name}"]["metrics"] == written[name]["metrics"]
+        assert read["systems"][f"read-{name}"]["expression"] == str(folder / f"{name}.trec")
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed[1:5]] == ["read-bm25", "read-one", "read-fused", "two"]
+    pairs = [line for line in printed if line.startswith("  ") and "interval" in line]
+    assert len(pairs) == len(read["pairs"]) == 6
+    assert "MRR@10, every pair; p corrected by Holm for 6 of them:" in printed
+    assert f"p = {read['pairs'][0]['p_value_holm']:.4f}" in pairs[0]
+    assert not any(line.startswith("MRR@10: ") for line in printed)  # one model
+
+
+def test_a_run_file_is_re_ranked_and_fused_like_what_it_was_written_of(toy_collection: Path, tmp_path: Path) -> None:
+    keys = {**SIAMESE, "name": "cross_encoder", "loss": "binary", "hard_negatives": 1}
+    cross = write_run(tmp_path / "cross", toy_collection / "tokenizer.json", **keys)
+    run(toy_collection, tmp_path / "r.json", "--system=bm25", f"--write-runs={tmp_path}")
+    whys = ["a run file has no other split to choose a weight on"] * 2
+    for text, why in zip(("{} > 10 CROSS", "{} > 10 +CROSS", "fuse({}, bm25 > 10 CROSS)"), [None, *whys], strict=True):
+        ways = [text.replace("CROSS", str(cross)).format(first) for first in ("bm25", tmp_path / "bm25.trec")]
+        systems = [f"--system={name}={way}" for name, way in zip(("ranked", "read"), ways, strict=True)]
+        found = run(toy_collection, tmp_path / "r.json", *systems)["systems"]
+        assert found["read"]["metrics"] == found["ranked"]["metrics"]
+        assert found["read"]["stages"][-1].get("why") == why
+
+
+def test_ids_with_spaces_are_refused_before_anything_is_ranked(
+    toy_collection: Path, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    folder = toy.write_beir(tmp_path / "c", {"a b": "one"}, {"q": "one"}, test="q\ta b\t1\n")
+    build("beir", [folder], folder, tokenizers.load(toy_collection / "tokenizer.json"))
+    options = ["--system=bm25", f"--write-runs={tmp_path / 'rankings'}"]
+    line = refused(evaluate.main, *arguments(folder, tmp_path / "out" / "a.json", *options))
+    assert "the id 'a b': run files cannot have ids with spaces in them" in line
+    assert {path.name for path in tmp_path.iterdir()} == {"c"}

@@ -18,17 +18,15 @@ from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from tests.trainer.runs import write_run
 
-RAW = ("corpus.jsonl", "queries.jsonl", "qrels", "pools")
+METHOD = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
 
 
 def copy_raw(collection: Path, folder: Path) -> Path:
     """Copy only what BEIR's layout has."""
     folder.mkdir(parents=True)
-    for name in RAW:
-        if (collection / name).is_dir():
-            shutil.copytree(collection / name, folder / name)
-        elif (collection / name).exists():
-            shutil.copy(collection / name, folder / name)
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        shutil.copy(collection / name, folder / name)
+    shutil.copytree(collection / "qrels", folder / "qrels")
     return folder
 
 
@@ -44,14 +42,20 @@ def beir(toy_collection: Path, tmp_path: Path) -> Path:
     return tmp_path / "beir"
 
 
-@pytest.fixture
-def run(toy_collection: Path, tmp_path: Path) -> Path:
-    method = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
-    return write_run(tmp_path / "run", toy_collection / "tokenizer.json", **method)
+@pytest.fixture(scope="module")
+def run(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("run") / "run", toy_collection / "tokenizer.json", **METHOD)
 
 
-def arguments(beir: Path, out: Path, *rest: str) -> list[str]:
-    return ["--collections", f"{beir}/*", "--split", "test", "--out", str(out), *rest]
+@pytest.fixture(scope="module")
+def bm25_results(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("results") / "out"
+    evaluate.main(arguments(toy_collection, out, "--system=bm25"))
+    return out
+
+
+def arguments(pattern: object, out: Path, *rest: str) -> list[str]:
+    return ["--collections", str(pattern), "--split", "test", "--out", str(out), *rest]
 
 
 def refused(capsys: pytest.CaptureFixture[str], argv: list[str]) -> str:
@@ -62,21 +66,17 @@ def refused(capsys: pytest.CaptureFixture[str], argv: list[str]) -> str:
     return capsys.readouterr().err.splitlines()[-1]
 
 
-def test_one_table_has_a_row_a_system_and_a_column_a_collection(
-    beir: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_one_table_has_a_row_a_system_and_a_column_a_collection_and_what_is_finished_is_not_ranked_again(
+    beir: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate.main(
-        arguments(beir, tmp_path / "out", "--system=bm25", f"--system=mine={run}", "--metrics", "map@10", "recall@100")
-    )
+    given = arguments(f"{beir}/*", tmp_path / "out", "--metrics", "map@10", "recall@100")
+    evaluate.main([*given, "--system=bm25", f"--system=mine={run}"])
     lines = capsys.readouterr().out.splitlines()
     start = next(i for i, line in enumerate(lines) if line.split() == ["half", "whole", "mean", "p"])
-    opened = {
-        "half": Collection.open(tmp_path / "out" / "collections" / "half"),
-        "whole": Collection.open(beir / "whole"),
-    }
+    opened = [Collection.open(tmp_path / "out" / "collections" / "half"), Collection.open(beir / "whole")]
     values = {
-        "BM25": [evaluate_split(Bm25Ranker(c), "test").values["ndcg@10"] for c in opened.values()],
-        "mine": [evaluate_split(open_ranker(run, c), "test").values["ndcg@10"] for c in opened.values()],
+        "BM25": [evaluate_split(Bm25Ranker(c), "test").values["ndcg@10"] for c in opened],
+        "mine": [evaluate_split(open_ranker(run, c), "test").values["ndcg@10"] for c in opened],
     }
     assert [len(each) for each in values["mine"]] == [10, 20]
     for line, (name, rows) in zip(lines[start + 1 : start + 3], values.items(), strict=True):
@@ -88,13 +88,6 @@ def test_one_table_has_a_row_a_system_and_a_column_a_collection(
     headings = [line.split(";")[0] for line in lines if line.startswith(("nDCG@10;", "MAP@10;", "Recall@100;"))]
     assert headings == ["nDCG@10", "MAP@10", "Recall@100"]
 
-
-def test_a_finished_collection_is_not_ranked_again(
-    beir: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = arguments(beir, tmp_path / "out", "--system=bm25", f"--system=mine={run}")
-    evaluate.main(given)
-    table = capsys.readouterr().out.splitlines()[-5:]
     (tmp_path / "out" / "whole.json").unlink()  # as if the command had been stopped after the first
     ranked: list[str] = []
     compare = many_collections.compare
@@ -103,26 +96,19 @@ def test_a_finished_collection_is_not_ranked_again(
         "compare",
         lambda s, *a, **k: ranked.append(s.collection.directory.name) or compare(s, *a, **k),
     )
-    evaluate.main(given)
+    evaluate.main([*given, "--system=bm25", f"--system=mine={run}"])
     assert ranked == ["whole"]
-    assert capsys.readouterr().out.splitlines()[-5:] == table
-
-
-def test_the_first_system_is_the_baseline_whatever_the_order_before(
-    toy_collection: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = ["--collections", str(toy_collection), "--split", "test", "--out", str(tmp_path / "out")]
-    for first, second in (("bm25", f"mine={run}/"), (f"mine={run}/", "bm25")):
-        evaluate.main([*given, "--system", first, "--system", second])
-        lines = capsys.readouterr().out.splitlines()
-        assert f"from that of {'BM25' if first == 'bm25' else 'mine'}, over all" in lines[-1]
+    assert capsys.readouterr().out.splitlines()[-5:] == lines[-5:]
+    evaluate.main([*given, f"--system=mine={run}", "--system=bm25"])  # in another order: the same results
+    assert ranked == ["whole"]
+    assert "from that of mine, over all" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_results_of_a_run_that_was_trained_anew_are_refused(
-    toy_collection: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "out"
-    given = ["--collections", str(toy_collection), "--split", "test", f"--system=mine={run}", "--out", str(out)]
+    out, run = tmp_path / "out", write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHOD)
+    given = arguments(toy_collection, out, f"--system=mine={run}")
     evaluate.main(given)
     prompt = toy_collection / "manifest.json"  # any file
     (file,) = [path for path in out.glob("*.json") if "systems" in json.loads(path.read_text())]
@@ -135,54 +121,45 @@ def test_results_of_a_run_that_was_trained_anew_are_refused(
         results["systems"]["mine"]["stages"][0] |= changed
         (tmp_path / "forged").mkdir(exist_ok=True)
         (tmp_path / "forged" / file.name).write_text(json.dumps(results))
-        assert words in refused(capsys, [*given[:-1], str(tmp_path / "forged")])
+        assert words in refused(capsys, [*given, f"--out={tmp_path / 'forged'}"])
     shutil.rmtree(run)
-    keys = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
-    write_run(run, toy_collection / "tokenizer.json", seed=2, **keys)
+    write_run(run, toy_collection / "tokenizer.json", seed=2, **METHOD)
     line = refused(capsys, given)
     assert line.startswith(f"trainer.evaluate: {out}/")
     assert line.endswith("differs: remove the file")
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    "change",
     [
-        (["--system=bm25", "--split", "train"], "of other systems, texts or options"),
-        (["--system=bm25", "--system=again=bm25"], "of other systems, texts or options"),
-        (["--system=bm25", "--metrics", "map@5"], "of other systems, texts or options"),
-        (["--system=bm25", "--ignore-identical-ids", "on"], "of other systems, texts or options"),
-        (["--system=bm25", "--precision", "bf16"], "of other systems, texts or options"),
-        (["--system=bm25", "--metrics", "map"], "'map' is not a metric"),
-        (["--system=bm25", "--split", "other"], "no split 'other'"),
-        (["--system=bm25", "--candidates"], "--candidates needs --collection"),
+        ["--split", "train"],
+        ["--system=again=bm25"],
+        ["--metrics", "map@5"],
+        ["--ignore-identical-ids", "on"],
+        ["--precision", "bf16"],
     ],
 )
-def test_what_cannot_be_continued_is_one_line(
-    change: list[str], said: str, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_results_of_other_systems_or_options_are_not_continued(
+    change: list[str], bm25_results: Path, toy_collection: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "out"
-    first = ["--collections", str(toy_collection), "--split", "test", "--out", str(out)]
-    if "other" not in change:
-        evaluate.main([*first, "--system=bm25"])
-    capsys.readouterr()
-    assert said in refused(capsys, [*first, *change])
+    given = arguments(toy_collection, bm25_results, "--system=bm25", *change)
+    assert "of other systems, texts or options" in refused(capsys, given)
 
 
 def test_results_of_other_texts_with_the_same_names_are_refused(
     beir: Path, run: Path, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["--split", "test", "--system=bm25", f"--system=mine={run}", "--out", str(tmp_path / "out")]
-    evaluate.main(["--collections", f"{beir}/half", *given])
+    given = ["--system=bm25", f"--system=mine={run}"]
+    evaluate.main(arguments(beir / "half", tmp_path / "out", *given))
     for folder in (copy_raw(toy_collection, tmp_path / "other" / "half"), beir / "half"):
         qrels = folder / "qrels" / "test.tsv"
         qrels.write_text("\n".join(qrels.read_text().splitlines()[:-1]) + "\n")
-        line = refused(capsys, ["--collections", str(folder), *given])
+        line = refused(capsys, arguments(folder, tmp_path / "out", *given))
         copy = tmp_path / "out" / "collections" / "half"
         assert f"{copy}: was made of other files than {folder}: remove it" in line
     shutil.rmtree(copy)
-    assert "half.json: of other systems, texts or options: remove it" in refused(
-        capsys, ["--collections", f"{beir}/half", *given]
-    )
+    line = refused(capsys, arguments(beir / "half", tmp_path / "out", *given))
+    assert "half.json: of other systems, texts or options: remove it" in line
 
 
 def test_collections_of_other_tokenizers_are_refused_before_the_first_is_ranked(
@@ -192,27 +169,22 @@ def test_collections_of_other_tokenizers_are_refused_before_the_first_is_ranked(
     texts = copy_raw(toy_collection, tmp_path / "many" / "b")
     train(["one two three"] * 9, 300, tmp_path / "tokenizer.json")
     build("beir", [texts], texts, load(tmp_path / "tokenizer.json"))
-    given = ["--collections", f"{tmp_path}/many/*", "--split", "test", "--out", str(tmp_path / "out")]
+    given = arguments(f"{tmp_path}/many/*", tmp_path / "out")
     assert "b was tokenised with another tokenizer than" in refused(capsys, [*given, f"--system=mine={run}"])
     evaluate.main([*given, "--system=bm25"])
 
 
-def test_an_empty_pattern_folders_of_one_name_and_a_split_without_relevant_documents_are_refused(
-    toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_folders_of_one_name_without_a_tokenizer_a_split_or_relevant_documents_are_refused(
+    toy_collection: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    for folder in "ab":
-        copy_raw(toy_collection, tmp_path / folder / "same")
-    qrels = copy_raw(toy_collection, tmp_path / "c" / "none") / "qrels" / "test.tsv"
-    header, *lines = qrels.read_text().splitlines()
-    qrels.write_text("\n".join([header, *(line.rpartition("\t")[0] + "\t0" for line in lines)]) + "\n")
-    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", name="siamese")
-    for pattern, system, said in (
-        ("nothing/*", "bm25", "matches no collection and no folder with a corpus.jsonl"),
-        ("[ab]/*", "bm25", "have the same name: rename one"),
-        ("a/*", "bm25", "is not tokenised, and no system has a tokenizer"),
-        ("c/*", f"mine={run}", "the pool of split test has no relevant document"),
+    for name in ("a/same", "b/same", "c/none"):
+        copy_raw(toy_collection, tmp_path / name)
+    qrels = tmp_path / "c" / "none" / "qrels" / "test.tsv"
+    qrels.write_text(qrels.read_text().replace("\t1\n", "\t0\n"))
+    for pattern, rest, said in (
+        ("[ab]/*", ["--system=bm25"], "have the same name: rename one"),
+        ("a/*", ["--system=bm25"], "is not tokenised, and no system has a tokenizer"),
+        ("a/*", [f"--system=mine={run}", "--split=other"], "no split 'other'"),
+        ("c/*", [f"--system=mine={run}"], "the pool of split test has no relevant document"),
     ):
-        rest = ["--split", "test", "--out", str(tmp_path / "out"), "--system", system]
-        assert said in refused(capsys, ["--collections", f"{tmp_path}/{pattern}", *rest])
+        assert said in refused(capsys, arguments(tmp_path / pattern, tmp_path / "out", *rest))

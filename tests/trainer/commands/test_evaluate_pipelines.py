@@ -1,6 +1,8 @@
 """trainer.evaluate with pipelines that end in duels: their stages, what these cost, and what is refused."""
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -12,9 +14,11 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.trainer import evaluate
 from deepsiam.trainer.ranking.evaluation.fusion import ONLY_SECOND, reordered
 from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.pairs import PairRanker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
+from deepsiam.trainer.ranking.retrieval.search import Ranked
 from tests import toy
 from tests.trainer.interop.family_folders import write_causal_lm
 from tests.trainer.ranking.retrieval.small_collections import candidate_lists
@@ -26,9 +30,10 @@ LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16, "hard_negatives": 1
 
 @pytest.fixture(scope="module")
 def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A monoBERT and a duoBERT."""
+    """A Siamese network, a monoBERT and a duoBERT."""
     folder, tokenizer = tmp_path_factory.mktemp("runs"), toy_collection / "tokenizer.json"
     return {
+        "siamese": write_run(folder / "siamese", tokenizer, name="siamese", **LENGTHS),
         "mono": write_run(folder / "mono", tokenizer, name="cross_encoder", **LENGTHS),
         "duo": write_run(folder / "duo", tokenizer, name="duobert", seed=2, **LENGTHS),
     }
@@ -41,6 +46,15 @@ def run(collection: Path, out: Path, *systems: str, candidates: bool = False) ->
     return results
 
 
+def re_ranked(task: Task, ranked: Sequence[Ranked], ranker: Ranker, depth: int) -> list[Ranked]:
+    """Re-rank the first documents of each query, in the plainest way."""
+    lists = [
+        (query, [task.pool[i] for i in row.documents[:depth].tolist()])
+        for query, row in zip(task.queries, ranked, strict=True)
+    ]
+    return [reordered(row, new, ONLY_SECOND) for row, new in zip(ranked, ranker.scores(lists), strict=True)]
+
+
 def test_stages_are_chained_and_their_costs_are_kept(
     runs: dict[str, Path],
     toy_collection: Path,
@@ -49,81 +63,52 @@ def test_stages_are_chained_and_their_costs_are_kept(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Words, then vectors, one document a pass, two, then a list; the last model has a tokenizer of its own."""
     read_pairs = Mock(side_effect=PairRanker.scores)
     monkeypatch.setattr(PairRanker, "scores", lambda *given: read_pairs(*given))
-    mono, duo = f"bm25 > 30 {runs['mono']}", runs["duo"]
-    systems = ["bm25", f"mono={mono}", f"duo=mono > 5 {duo}", f"few=mono > 5 {duo}(pairs=2, aggregate=min)"]
-    results = run(toy_collection, tmp_path / "r.json", *systems)
-    assert read_pairs.call_count == 1  # a stage that several systems have is computed once
-    task = Task.of(opened, "test")
+    (siamese, mono, duo), model = runs.values(), write_causal_lm(tmp_path / "qwen3", "qwen3")
+    systems = ["bm25", f"mono=bm25 > 40 {siamese} > 30 {mono}", f"same=mono > 1 {mono}", f"duo=mono > 10 {duo}"]
+    systems += [f"few=mono > 5 {duo}(pairs=2, aggregate=min)", f"list=duo > 8 {model}(window=4, stride=3, shuffles=2)"]
+    systems += [f"heap=duo > 8 {model}(sort=heap, window=3, top=2)"]
+    results = run(toy_collection, tmp_path / "r.json", *systems)["systems"]
+    assert read_pairs.call_count == 2  # a stage that several systems have is computed once
+    task, options = Task.of(opened, "test"), {"window": "4", "stride": "3", "shuffles": "2"}
     ranked = Bm25Ranker(opened).system(task).rank(100)
-    found = [min(len(row.documents), 30) for row in ranked]
-    for name, depth in (("mono", 30), ("duo", 5)):
-        lists = [
-            (query, [task.pool[i] for i in row.documents[:depth].tolist()])
-            for query, row in zip(task.queries, ranked, strict=True)
-        ]
-        scores = open_ranker(runs[name], opened).scores(lists)
-        ranked = [reordered(row, new, ONLY_SECOND) for row, new in zip(ranked, scores, strict=True)]
-    assert results["systems"]["duo"]["metrics"] == pytest.approx(task.measure(ranked).means)
-
-    stages = results["systems"]["duo"]["stages"]
-    assert [stage.get("depth") for stage in stages] == [None, 30, 5]
-    assert [stage["passes"] for stage in stages] == [0, round(np.mean(found), 1), 20]
-    assert all(stage["seconds"] >= 0 for stage in stages)
-    assert 0 < stages[2]["position_bias"] < 1
-    assert [*results["systems"]["few"]["stages"][2].items()][0] == ("stage", f"> 5 {duo}(pairs=2, aggregate=min)")
-    assert results["systems"]["few"]["stages"][2]["passes"] == 10
-    assert not any("position_bias" in stage for stage in results["systems"]["few"]["stages"])
-    printed = capsys.readouterr()
-    total = stages[1]["passes"] + 20
-    costs = f"; forward passes a query: 0 + {stages[1]['passes']:,g} + 20 = {total:,g}"
-    assert any(line.startswith("duo: BM25 ") and line.endswith(costs) for line in printed.out.splitlines())
-    bias = f"duo: position bias of > 5 {duo}: {stages[2]['position_bias']:.4f}, the mean of |p_ij + p_ji - 1|"
-    assert bias in printed.out.splitlines()
-    assert f"re-rank: {20 * len(task.queries):,} forward passes of two documents, 20 a query\n" in printed.err
-
-
-def test_a_pipeline_ends_in_a_list_that_a_language_model_ranks(
-    runs: dict[str, Path],
-    toy_collection: Path,
-    opened: Collection,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Words, then one document a prompt, then two, then a list; the last model has a tokenizer of its own."""
-    pair = {**toy.PROMPT, "template": "{query}\n{document}\n", "labels": ["a", "b"], "loss": "binary"}
-    mono = write_run(tmp_path / "mono", toy_collection / "tokenizer.json", name="label_ranker", **{**LENGTHS, **pair})
-    model = write_causal_lm(tmp_path / "qwen3", "qwen3")
-    pipeline = f"bm25 > 30 {mono} > 10 {runs['duo']} > 8 {model}"
-    systems = [f"x={pipeline}(window=4, stride=3, shuffles=2)", f"heap={pipeline}(sort=heap, window=3, top=2)"]
-    results = run(toy_collection, tmp_path / "r.json", *systems)
-    ranked = Bm25Ranker(opened).system(task := Task.of(opened, "test")).rank(100)
-    stages = [(mono, 30, {}), (runs["duo"], 10, {}), (model, 8, {"window": "4", "stride": "3", "shuffles": "2"})]
-    for path, depth, options in stages:
-        lists = [
-            (query, [task.pool[i] for i in row.documents[:depth].tolist()])
-            for query, row in zip(task.queries, ranked, strict=True)
-        ]
-        scores = open_ranker(path, opened).with_options(options).scores(lists)
-        ranked = [reordered(row, new, ONLY_SECOND) for row, new in zip(ranked, scores, strict=True)]
-    assert results["systems"]["x"]["metrics"] == pytest.approx(task.measure(ranked).means)
-
-    found = results["systems"]["x"]["stages"]
-    assert [stage.get("depth") for stage in found] == [None, 30, 10, 8]
     lengths = [len(row.documents) for row in ranked]
-    duels, windows = (np.minimum(lengths, depth).tolist() for depth in (10, 8))
+    for name, path, depth in (("", siamese, 40), ("mono", mono, 30), ("duo", duo, 10), ("list", model, 8)):
+        ranker = open_ranker(path, opened)
+        ranked = re_ranked(task, ranked, ranker.with_options(options) if name == "list" else ranker, depth)
+        if name:
+            assert results[name]["metrics"] == pytest.approx(task.measure(ranked).means)
+    assert results["same"]["metrics"] == results["mono"]["metrics"]  # re-ranking one document changes nothing
+
+    stages, few = results["list"]["stages"], results["few"]["stages"]
+    chained = [f"> 40 {siamese}", f"> 30 {mono}", f"> 10 {duo}", f"> 8 {model}(window=4, stride=3, shuffles=2)"]
+    assert [stage["stage"] for stage in stages] == ["bm25", *chained]
+    assert [stage.get("depth") for stage in stages] == [None, 40, 30, 10, 8]
+    assert all(stage["seconds"] >= 0 for stage in stages)
+    singles, duels, windows = ([min(length, depth) for length in lengths] for depth in (30, 10, 8))
     most = sum(2 * (1 + -(-(n - 4) // 3)) for n in windows)
-    of_each = [np.mean([n * (n - 1) for n in duels]), most / len(windows)]
-    assert [stage["passes"] for stage in found][2:] == [round(passes, 1) for passes in of_each]
-    assert all(stage["seconds"] >= 0 for stage in found)
-    few = results["systems"]["heap"]["stages"][-1]["passes"]
-    assert 3 <= few <= 4 + 2 * 2  # nodes with children, and what the first two and their followers take
-    printed = capsys.readouterr()
-    assert f"re-rank: {most:,} forward passes of lists, {most / len(windows):.0f} a query\n" in printed.err
-    assert "re-rank: at most " in printed.err
-    costs = f" + {found[2]['passes']:g} + {found[3]['passes']:g} = "
-    assert any(line.startswith("x: BM25 ") and costs in line for line in printed.out.splitlines())
+    of_each = [0, 1, np.mean(singles), np.mean([n * (n - 1) for n in duels]), most / len(windows)]
+    assert [stage["passes"] for stage in stages] == [round(passes, 1) for passes in of_each]
+    assert 3 <= results["heap"]["stages"][-1]["passes"] <= 4 + 2 * 2  # nodes with children, the first two and followers
+    assert [*few[3].items()][0] == ("stage", f"> 5 {duo}(pairs=2, aggregate=min)")
+    assert few[3]["passes"] == 10
+    assert 0 < stages[3]["position_bias"] < 1
+    assert not any("position_bias" in stage for stage in few)
+
+    printed, single = capsys.readouterr(), stages[2]["passes"]
+    times = " > ".join([r"BM25 [0-9.]+ s", *(rf"{depth} \S+ [0-9.]+ s" for depth in (40, 30)), r"5 .+ [0-9.]+ s"])
+    costs = re.escape(f"0 + 1 + {single:,g} + 10 = {single + 11:,g}")
+    assert re.search(rf"^few: {times}; forward passes a query: {costs}$", printed.out, re.MULTILINE)
+    bias = f"duo: position bias of > 10 {duo}: {stages[3]['position_bias']:.4f}, the mean of |p_ij + p_ji - 1|"
+    assert bias in printed.out.splitlines()
+    for said in (
+        f"{10 * len(task.queries):,} forward passes of two documents, 10 a query",
+        f"{most:,} forward passes of lists, {most / len(windows):.0f} a query",
+        "at most ",
+    ):
+        assert f"re-rank: {said}" in printed.err
 
 
 @pytest.mark.parametrize(

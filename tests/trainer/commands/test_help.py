@@ -1,10 +1,8 @@
-"""The help of every command: it needs nothing heavy, ends with an example that the command takes, and names a page."""
+"""The help of commands ends with an example that the command takes, and names a page; of ranks one speaks."""
 
 import importlib
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,31 +13,8 @@ from deepsiam.trainer.ranking import choices
 from deepsiam.trainer.ranking.indexes.registry import KINDS
 from tests import toy
 
-COMMANDS = sorted(f"trainer.{file.stem}" for file in (toy.ROOT / "trainer").glob("[a-z]*.py"))
 TRAINED = ("finetune", "pretrain")
 MODULES = (*TRAINED, "ask", "evaluate", "mine", "index", "search", "export")
-TYPED = ("--help", "--version", "--helt")
-HEAVY = ("torch", "transformers", "deepspeed", "fsspec", "rich")  # each takes .1 s to 3 s
-ANSWER = """
-import contextlib, importlib, sys
-module, heavy = sys.argv[1], sys.argv[2].split()
-main = importlib.import_module(f"deepsiam.{module}").main
-for typed in sys.argv[3:]:
-    with contextlib.suppress(SystemExit):
-        main(typed.split())
-    print([typed, *(name for name in heavy if name in sys.modules)], flush=True, file=sys.stderr)
-"""
-
-
-@pytest.mark.parametrize("module", [*COMMANDS, "data_prep.__main__"])
-def test_what_is_wrong_on_a_command_line_is_said_before_torch_is_imported(module: str) -> None:
-    words = [sys.executable, "-c", ANSWER, module, " ".join(HEAVY), *TYPED]
-    done = subprocess.run(words, cwd=toy.ROOT, env=toy.environment(), capture_output=True, text=True)
-    assert "usage:" in done.stdout
-    assert re.search(r"\ndeepsiam \S", done.stdout)
-    ends = [line for line in done.stderr.splitlines() if line.startswith("[")]
-    assert ends == [str([typed]) for typed in TYPED], done.stderr
-    assert "--helt" in done.stderr
 
 
 def run(module: str, *words: str) -> int:
@@ -70,13 +45,6 @@ def test_help_ends_with_an_example_and_a_page(module: str, capsys: pytest.Captur
             assert word in printed.partition("example:")[0]
         if word.startswith("recipes/"):
             assert (toy.ROOT / word).is_file()
-
-
-@pytest.mark.parametrize("module", TRAINED)
-def test_only_the_recipe_is_required(module: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(module) == 2
-    required = "the following arguments are required: recipe"
-    assert capsys.readouterr().err == f"deepsiam {module}: {required}; see deepsiam {module} --help\n"
 
 
 @pytest.mark.parametrize("module", [*TRAINED, "ask", "evaluate", "mine", "index", "search"])

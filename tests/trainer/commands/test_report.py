@@ -22,21 +22,13 @@ ABOUT = About(collection="no longer there", split="test", queries=9, corpus=99)
 
 def results_of(systems: dict[str, dict[str, float]]) -> Results:
     """Results of models, and of BM25 where it has this name."""
-    checkpoints = {name: None if name == "bm25" else "run/step" for name in systems}
-    return Results(
-        version=1,
-        systems={
-            name: SystemResult(
-                expression=name, metrics=metrics, stages=[SystemStage(stage=name, checkpoint=checkpoints[name])]
-            )
-            for name, metrics in systems.items()
-        },
-        about=ABOUT,
-        pairs=[
-            SystemPair(systems=[*pair], metric="mrr@10", difference=0, interval=[0, 0], p_value=0.5, p_value_holm=1)
-            for pair in combinations(systems, 2)
-        ],
-    )
+    measured = {}
+    for name, metrics in systems.items():
+        stage = SystemStage(stage=name, checkpoint=None if name == "bm25" else "run/step")
+        measured[name] = SystemResult(expression=name, metrics=metrics, stages=[stage])
+    same = {"metric": "mrr@10", "difference": 0, "interval": [0, 0], "p_value": 0.5, "p_value_holm": 1}
+    pairs = [SystemPair.model_validate({"systems": [*pair], **same}) for pair in combinations(systems, 2)]
+    return Results(version=1, systems=measured, about=ABOUT, pairs=pairs)
 
 
 RESULTS = results_of(dict.fromkeys(("bm25", "from_random", "from_seed"), METRICS))
@@ -77,6 +69,7 @@ def test_five_lines_and_the_plots(folder: Path, capsys: pytest.CaptureFixture[st
     assert str(folder / "export") in lines[4]
     plots = folder / "plots"
     assert {path.name for path in plots.iterdir()} == {"seed.png", "labels-100.png", "results.png"}
+    assert losses_of(read_scalars(folder / "seed")).keys() == {"mlm", "decoder"}
     assert size(plots / "seed.png")[0] == 2 * size(plots / "labels-100.png")[0]  # a panel for each loss term
 
 
@@ -91,31 +84,17 @@ def test_what_is_missing_is_reported_with_its_command(folder: Path, capsys: pyte
     assert not (folder / "plots" / "results.png").exists()
 
 
-def test_only_losses_are_read_by_their_terms(tmp_path: Path) -> None:
-    log(tmp_path / "run", {"mlm": [7, 6]})
-    losses = losses_of(read_scalars(tmp_path / "run"))
-    assert losses.keys() == {"mlm"}
-    steps, values = losses["mlm"]
-    assert (steps.tolist(), values.tolist()) == ([0, 10], [7, 6])
-
-
 def test_runs_and_results_whose_plots_would_have_the_same_name_are_all_shown(tmp_path: Path) -> None:
     for run in ("a-b", "a/b", "results"):
         log(tmp_path / run, {"mlm": [1]})
     write_results(tmp_path / "results.json", RESULTS)
-    assert find_runs(tmp_path) == {
-        "a-b-2": tmp_path / "a/b",
-        "a-b": tmp_path / "a-b",
-        "results-2": tmp_path / "results",
-    }
+    names = {"a-b-2": "a/b", "a-b": "a-b", "results-2": "results"}
+    assert find_runs(tmp_path) == {name: tmp_path / run for name, run in names.items()}
     main([str(tmp_path)])
     plots = {path.name for path in (tmp_path / "plots").iterdir()}
     assert plots == {"a-b.png", "a-b-2.png", "results-2.png", "results.png"}
     of_results, of_run = (size(tmp_path / "plots" / f"{name}.png") for name in ("results", "results-2"))
     assert of_results[0] > 2 * of_run[0]  # three panels, not one
-
-
-def test_a_run_within_a_run_of_its_name_is_another_one(tmp_path: Path) -> None:
     log(tmp_path / "same", {"mlm": [1]})
     log(tmp_path / "same" / "same", {"mlm": [1]})
     assert find_runs(tmp_path / "same") == {"same": tmp_path / "same", "same-2": tmp_path / "same" / "same"}

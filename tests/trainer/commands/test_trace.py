@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +19,8 @@ from tests.trainer.runs import save_run, set_invariants, write_run
 @pytest.fixture
 def recipe(shards: Path, tmp_path: Path) -> Path:
     data = {"mix": {"a": {"shards": str(shards), "weight": 3}, "b": {"shards": str(shards), "weight": 1}}}
-    return toy.seed_recipe(
-        tmp_path / "run.yaml", shards, data={**data, "lanes": 8, "window": 2}, batch={"size": 32, "micro": 4}
-    )
+    batch = {"size": 32, "micro": 4}
+    return toy.seed_recipe(tmp_path / "run.yaml", shards, data={**data, "lanes": 8, "window": 2}, batch=batch)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
@@ -35,15 +33,9 @@ def test_a_step_has_the_same_digest_on_any_cluster(recipe: Path, capsys: pytest.
     assert [line.split()[0] for line in alone] == ["1", "2", "3", "4", "5", "6"]
     assert all(re.fullmatch(r"\d [0-9a-f]{32}", line) for line in alone)
     assert len({line.split()[1] for line in alone}) == 6
-    for world_size, workers in ((2, 0), (8, 0), (2, 2), (4, 1)):
-        assert alone == printed(capsys, recipe, "--steps", "1:6", "--world-size", world_size, "--workers", workers), (
-            world_size,
-            workers,
-        )
-
-
-def test_a_later_range_and_another_seed(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    alone = printed(capsys, recipe, "--steps", "1:6")
+    for ranks, workers in ((8, 0), (2, 2)):
+        there = ["--world-size", ranks, "--workers", workers]
+        assert printed(capsys, recipe, "--steps", "1:6", *there) == alone, (ranks, workers)
     assert printed(capsys, recipe, "--steps", "4:5") == alone[3:5]
     assert not set(printed(capsys, recipe, "--steps", "1:6", "seed=2")) & set(alone)
 
@@ -60,28 +52,20 @@ def test_a_step_as_text(recipe: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "[MASK]" in text
     assert text.count("[CLS]") == 2 * 32  # every example twice: masked and original
     assert "[PAD]" not in text
-
-
-def test_the_text_is_that_of_the_documents_named(
-    recipe: Path, shards: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = printed(capsys, recipe, "--show", "1")
-    originals = lines[lines.index("  original_ids") + 1]
+    originals = lines[lines.index("  original_ids") + 1]  # is the text of the documents that are named
     first = next(line for line in lines if line.startswith("  example 0"))
     documents = toy.documents(600)
     words = {word for number in re.findall(r"\(d(\d+)\)", first) for s in documents[int(number)] for word in s.split()}
-    text = re.sub(r"\[\w+\]| ##", lambda m: "" if m[0] == " ##" else " ", originals.partition(": ")[2])
-    assert set(text.split()) <= words
+    shown = re.sub(r"\[\w+\]| ##", lambda m: "" if m[0] == " ##" else " ", originals.partition(": ")[2])
+    assert set(shown.split()) <= words
 
 
-@pytest.mark.parametrize("init", [{"init_from": None}, {"init_from": "an encoder", "trunk": None}])
-def test_the_recorded_recipe_of_a_run_is_read(
-    recipe: Path, init: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_recorded_recipe_of_a_run_is_read(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """RUN/recipe.yaml has every key, including `init_from` in a pre-training."""
-    values = load(PretrainRecipe, recipe).model_dump(mode="json") | init
-    recorded = toy.write_recipe(recipe.with_name("recorded.yaml"), **values)
-    assert printed(capsys, recorded, "--steps", "1:3") == printed(capsys, recipe, "--steps", "1:3")
+    values, expected = load(PretrainRecipe, recipe).model_dump(mode="json"), printed(capsys, recipe, "--steps", "1:3")
+    for start in ({"init_from": None}, {"init_from": "an encoder", "trunk": None}):
+        recorded = toy.write_recipe(recipe.with_name("recorded.yaml"), **values | start)
+        assert printed(capsys, recorded, "--steps", "1:3") == expected
 
 
 def test_a_training_s_own_recipe_is_read_although_its_start_fills_some_of_it_in(

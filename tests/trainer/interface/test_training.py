@@ -3,6 +3,7 @@
 import re
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,8 @@ def test_several_trainings_in_one_process_have_the_command_s_losses(recipe: Path
     expected = losses(tmp_path / "run")
     assert len(expected["loss/mlm"]) == 4
     assert losses(tmp_path / "first") == losses(tmp_path / "second") == expected
-    weights = [
-        (tmp_path / run / "checkpoints/step-00000004/weights.safetensors").read_bytes() for run in ("run", "second")
-    ]
-    assert weights[0] == weights[1]
+    weights = "checkpoints/step-00000004/weights.safetensors"
+    assert (tmp_path / "second" / weights).read_bytes() == (tmp_path / "run" / weights).read_bytes()
 
 
 @pytest.mark.slow
@@ -55,9 +54,7 @@ def test_ranks_are_launched_and_their_output_passes_through(
     expected = toy.launch(2, "trainer.pretrain", recipe, "steps=1")
     assert expected.returncode == 0, expected.stderr
     assert losses(tmp_path / "two") == losses(tmp_path / "run")
-    with pytest.raises(
-        InputError, match=rf"^{re.escape(str(tmp_path))}/two contains a run \(step-00000001\): add --res"
-    ):
+    with pytest.raises(InputError, match=r"^\S+/two contains a run \(step-00000001\): add --res"):
         pretrain(recipe, gpus=2, run=tmp_path / "two")
 
 
@@ -79,19 +76,18 @@ def test_bad_input_is_the_command_s_line(keys: dict[str, Any], line: str, recipe
         pretrain(recipe, **keys)
 
 
-def test_what_is_no_recipe(recipe: Path) -> None:
-    with pytest.raises(
-        InputError, match="^7 is no recipe: give a file, the name of a packaged one, or a dict of keys$"
-    ):
-        pretrain(7)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="^no/file.yaml: "):
-        pretrain("no/file.yaml")
-    with pytest.raises(InputError, match="^the recipe: method: missing"):
-        finetune({"steps": 1})
-    with pytest.raises(
-        InputError, match="input should be one of .*'siamese'.*, not 'seed': train it by trainer.pretrain"
-    ):
-        finetune(recipe)
+@pytest.mark.parametrize(
+    ("train", "given", "line"),
+    [
+        (pretrain, 7, "^7 is no recipe: give a file, the name of a packaged one, or a dict of keys$"),
+        (pretrain, "no/file.yaml", "^no/file.yaml: "),
+        (finetune, {"steps": 1}, "^the recipe: method: missing"),
+        (finetune, None, "input should be one of .*'siamese'.*, not 'seed': train it by trainer.pretrain"),
+    ],
+)
+def test_what_is_no_recipe(train: Callable[..., Path], given: Any, line: str, recipe: Path) -> None:
+    with pytest.raises(InputError, match=line):
+        train(given or recipe)
 
 
 def test_a_thread_and_a_rank_are_refused(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
