@@ -1,16 +1,11 @@
 """ConvAI2: personas and turns so far, twenty candidates, files without candidates."""
 
-from pathlib import Path
-
-from deepsiam.data_prep.collections.build import build
-from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.collections.choices import choices
 from tests.data_prep.collections.formats.contract import FormatContract
-from tests.data_prep.collections.raw_formats import write_files
 
 REPLIES = [f"reply {number} ." for number in range(19)]
 OTHERS = "|".join(REPLIES)
-LIKES = "your persona: i like foxes . your persona: i like dogs . hi , how are you ?"
+LIKES_PARTS = ["your persona: i like foxes .", "your persona: i like dogs .", "hi , how are you ?"]
+LIKES = " ".join(LIKES_PARTS)
 FILE = "valid_self_original.txt"
 
 
@@ -33,6 +28,8 @@ class TestConvAI2(FormatContract):
             ("your persona: i run . __SILENCE__", dict.fromkeys(REPLIES, 0.0) | {"hello .": 1.0}),
         ]
     }
+    counts = (22, 3)
+    parts = [LIKES_PARTS, [*LIKES_PARTS, "i am fine .", "what do you like ?"], ["your persona: i run .", "__SILENCE__"]]
     refused = [
         (FILE, "hello\tyou", ":7: does not begin with its number"),
         (FILE, "4 a\tb\t\tb", ":7: numbered 4, after 2"),
@@ -45,20 +42,8 @@ class TestConvAI2(FormatContract):
     ]
 
 
-def test_equal_candidates_are_stored_once_and_turns_are_parts(tmp_path: Path, small: Tokenizer) -> None:
-    folder = write_files(tmp_path / "in", TestConvAI2.files)
-    opened = build("convai2", [folder / FILE], tmp_path / "out", small)
-    assert len(opened.corpus) == 22
-    assert [len(opened.queries.parts(number)) for number in range(3)] == [3, 5, 2]
-
-
-def test_a_file_without_candidates_or_personas(tmp_path: Path, small: Tokenizer) -> None:
-    file = tmp_path / "train_none_original_no_cands.txt"
-    file.write_text("1 hi .\thello .\n2 bye .\thello .\n1 hi .\tyes .\n")
-    opened = build("convai2", [file], tmp_path / "out", small)
-    assert choices(opened, "train") == [
-        ("hi .", {"hello .": 1.0}),
-        ("hi . hello . bye .", {"hello .": 1.0}),
-        ("hi .", {"yes .": 1.0}),
-    ]
-    assert len(opened.queries) == 2  # two groups share one query
+class TestWithoutCandidatesOrPersonas(FormatContract):
+    name = "convai2"
+    files = {"train_none_original_no_cands.txt": "1 hi .\thello .\n2 bye .\thello .\n1 hi .\tyes .\n"}
+    found = {"train": [("hi .", {"hello .": 1}), ("hi . hello . bye .", {"hello .": 1}), ("hi .", {"yes .": 1})]}
+    counts = (2, 2)  # two groups share one query
