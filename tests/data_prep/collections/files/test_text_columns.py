@@ -10,8 +10,7 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.files.text_columns import parse_columns
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.collections.choices import choices
-from tests.data_prep.collections.formats.contract import lines
+from tests.data_prep.collections.formats.contract import choices, lines
 from tests.data_prep.collections.raw_formats import Lists, write_parquet
 from tests.hub import Hub
 
@@ -42,17 +41,16 @@ def test_those_of_sentence_transformers_are_found(
 
 
 @pytest.mark.parametrize(
-    ("form", "given", "found"),
+    ("kind", "form", "given", "found"),
     [
-        ("pairs", "query=u,document=v", {"a red fox": 1}),
-        ("pairs", "document=u,query=v,label=score", {"fox": 3}),
-        ("triples", "query=u,document=w,negative=x,negative=v", {"a dog": 1, "a stone": 0, "a red fox": 0}),
-        ("nli", "query=u,document=v,label=kind", {"a red fox": 1}),
+        ("parquet", "pairs", "query=u,document=v", {"a red fox": 1}),
+        ("csv", "pairs", "document=u,query=v,label=score", {"fox": 3}),
+        ("jsonl", "triples", "query=u,document=w,negative=x,negative=v", {"a dog": 1, "a stone": 0, "a red fox": 0}),
+        ("csv", "nli", "query=u,document=v,label=kind", {"a red fox": 1}),
     ],
 )
-@pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
 def test_given_names_come_first(
-    tmp_path: Path, small: Tokenizer, form: str, given: str, found: dict[str, float], kind: str
+    tmp_path: Path, small: Tokenizer, kind: str, form: str, given: str, found: dict[str, float]
 ) -> None:
     file = tmp_path / f"a.{kind}"
     table = [",".join(map(str, cells)) for cells in (ROW, ROW.values())] if kind == "csv" else [ROW]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from deepsiam.data_prep.collections.build import build
@@ -14,8 +15,18 @@ from deepsiam.data_prep.collections.format import Format
 from deepsiam.data_prep.collections.registry import FORMATS
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.collections.choices import choices
 from tests.data_prep.collections.raw_formats import Lists, write_files
+
+
+def choices(opened: Collection, split: str) -> list[tuple[str, dict[str, float]]]:
+    """Return, for each group of a split, its query and its candidates with their labels, in order."""
+    groups = opened.groups(split)
+    found = []
+    for i in range(len(groups)):
+        query, candidates, labels = groups[i]
+        texts = [opened.corpus.text(candidate) for candidate in candidates.tolist()]
+        found.append((opened.queries.text(query), dict(zip(texts, labels.tolist(), strict=True))))
+    return found
 
 
 def lines(*found: object, end: str = "\n") -> str:
@@ -40,6 +51,8 @@ class FormatContract:
         given: the names that a user gives, `SPLIT=NAME` or `.` for the folder; without any, those of all files.
         found: each query of each split with its labelled candidates.
         ids: those of the documents and of the queries, if the files have them.
+        classes: those of pairs of texts.
+        scores: a teacher's, of all candidates of a split in order.
         counts: how many documents and queries are stored, each text once.
         parts: those of the first queries, as the format yields them.
         pools: the documents that the queries of a split rank.
@@ -54,6 +67,8 @@ class FormatContract:
     given: ClassVar[Sequence[str]] = ()
     found: ClassVar[Mapping[str, Lists]]
     ids: ClassVar[tuple[Sequence[str], Sequence[str]] | None] = None
+    classes: ClassVar[Sequence[str]] = ()
+    scores: ClassVar[Mapping[str, Sequence[float]]] = {}
     counts: ClassVar[tuple[int, int] | None] = None
     parts: ClassVar[Sequence[Sequence[str]]] = ()
     pools: ClassVar[Mapping[str, Sequence[str]]] = {}
@@ -82,6 +97,9 @@ class FormatContract:
         assert self.counts in (None, (len(opened.corpus), len(opened.queries)))
         for split, pool in self.pools.items():
             assert [opened.corpus.text(i) for i in opened.pool(split).tolist()] == pool
+        for split, scores in self.scores.items():
+            np.testing.assert_array_equal(opened.groups(split).scores, scores)
+        assert not self.classes or opened.manifest["classes"] == [*self.classes]
         for query, documents in enumerate(self.excluded):
             assert opened.excluded.of(query).tolist() == documents
         assert opened.manifest["remarks"] == [remark.format(folder=tmp_path / "in") for remark in self.remarks]

@@ -158,25 +158,23 @@ def test_a_split_by_name_and_one_larger_than_its_pool(prepared: Path, monkeypatc
 )
 def test_a_bad_line_is_named(tmp_path: Path, small: Tokenizer, line: str, reason: str) -> None:
     file = write(tmp_path / "wiki_00", articles(20))
-    with open(file, "a") as stream:
-        stream.write(line + "\n")
+    file.write_text(f"{file.read_text()}{line}\n")
     with pytest.raises(InputError, match=reason):
         build("wikipedia_search", [file], tmp_path / "out", small)
 
 
 def test_what_cannot_be_searched_is_refused(tmp_path: Path, small: Tokenizer) -> None:
-    with pytest.raises(InputError, match="wiki_00: 9 articles of several sentences are too few to cut splits from"):
-        build("wikipedia_search", [write(tmp_path / "wiki_00", articles(9))], tmp_path / "out", small)
-    export = raw.write_wikipedia(tmp_path / "a-pages-articles.xml", ["One. Two."])
-    with pytest.raises(InputError, match="articles.xml: not WikiExtractor's JSON lines; run `data_prep wikipedia`"):
-        build("wikipedia_search", [export], tmp_path / "out", small)
+    few = write(tmp_path / "wiki_00", articles(9))
+    export = raw.write_wikipedia(tmp_path / "a-pages-articles.xml", raw.texts(3))
+    raw.run("wikipedia", export, "--out", tmp_path / "whole", "--paragraphs")
+    raw.run("reddit", raw.write_reddit(tmp_path / "raw", [raw.texts(3, sentences=1)]), "--out", tmp_path / "reddit")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="empty: no wiki_NN"):
-        build("wikipedia_search", [tmp_path / "empty"], tmp_path / "out", small)
-    raw.run("wikipedia", raw.write_wikipedia(export, raw.texts(3)), "--out", tmp_path / "whole", "--paragraphs")
-    with pytest.raises(InputError, match="shards: its segments are paragraphs; prepare it without --paragraphs"):
-        build("wikipedia_search", [tmp_path / "whole"], tmp_path / "out", small)
-    dialogues = raw.write_reddit(tmp_path / "raw", [raw.texts(3, sentences=1)])
-    raw.run("reddit", dialogues, "--out", tmp_path / "reddit")
-    with pytest.raises(InputError, match="shards: its documents are dialogues, not articles"):
-        build("wikipedia_search", [tmp_path / "reddit"], tmp_path / "out", small)
+    for given, problem in (
+        (few, "wiki_00: 9 articles of several sentences are too few to cut splits from"),
+        (export, "articles.xml: not WikiExtractor's JSON lines; run `data_prep wikipedia`"),
+        (tmp_path / "empty", "empty: no wiki_NN"),
+        (tmp_path / "whole", "shards: its segments are paragraphs; prepare it without --paragraphs"),
+        (tmp_path / "reddit", "shards: its documents are dialogues, not articles"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            build("wikipedia_search", [given], tmp_path / "out", small)
