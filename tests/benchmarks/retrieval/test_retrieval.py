@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -37,14 +39,19 @@ def _few_rounds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.slow
 def test_every_part_is_measured_and_written(
-    forked_python: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    forked_python: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "out.json"
+    out, described = tmp_path / "out.json", machine.describe()
+    monkeypatch.setattr(machine, "describe", lambda: {**described, "instructions": ["AVX512-BF16"]})
+    monkeypatch.setattr(whole_path, "ProcessPoolExecutor", lambda workers, context: ThreadPoolExecutor(workers))
+    monkeypatch.setattr(whole_path, "WORDS", 300)
     retrieval.main(["--minutes", "60", "--sizes", json.dumps(TINY), "--out", str(out)])
     results = json.loads(out.read_text())
     assert results["skipped"] == {}
     parts = results["parts"]
-    assert parts["encoding"]["ratios"]["deepsiam / sentence-transformers, float32"]["min"] > 0
+    assert parts["encoding"]["rounds"] == {"float32": 3, "bfloat16": 3}
+    for precision in ("float32", "bfloat16"):
+        assert parts["encoding"]["ratios"][f"deepsiam / sentence-transformers, {precision}"]["min"] > 0
     assert parts["search"]["rounds"] == 3
     assert parts["search"]["memory_bytes"].keys() == {"deepsiam", "faiss IndexFlatIP"}
     assert parts["sparse"]["memory_bytes"].keys() == {"deepsiam", "scipy product", "bm25s"}
@@ -68,19 +75,9 @@ def test_every_part_is_measured_and_written(
         assert line in printed
 
 
-def test_both_libraries_encode_in_half_precision_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    described = {"instructions": ["AVX512-BF16"]}
-    monkeypatch.setattr(machine, "describe", lambda: described)
-    sizes = replace(retrieval.SIZES["encoding"], **TINY["encoding"])
-    results = encoding.measure(sizes, 600.0)
-    assert results["rounds"] == {"float32": 3, "bfloat16": 3}
-    assert len(results["rates"]) == 4
-
-
 def test_rivals_whose_vectors_differ_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        encoding.Encoders, "ours", lambda self: np.zeros((self.library.encode(self.texts).shape), np.float32)
-    )
+    rivals = SimpleNamespace(ours=lambda: np.zeros((2, 4)), theirs=lambda: np.full((2, 4), 2e-4))
+    monkeypatch.setattr(encoding, "Encoders", lambda *_: rivals)
     sizes = replace(retrieval.SIZES["encoding"], **TINY["encoding"])
     with pytest.raises(AssertionError, match="Not equal"):
         encoding.compare(sizes, torch.float32, 0.0, {})

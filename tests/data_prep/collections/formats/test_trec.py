@@ -49,6 +49,6 @@ class TestTrec(FormatContract):
 
 
 class TestNamedFiles(TestTrec):  # and a named split
-    given = [CORPUS, "collection.more.tsv.gz", TOPICS, f"test={JUDGED}"]
+    given = ["collection.more.tsv.gz", CORPUS, TOPICS, f"test={JUDGED}"]
     found = {"test": TestTrec.found["robust"]}
     refused = [([CORPUS, TOPICS], r"no file is named qrels\.\*$")]
