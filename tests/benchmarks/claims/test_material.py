@@ -1,6 +1,8 @@
 """The material of the claims: no query is trained on, chosen with and ranked; all rivals read the same text."""
 
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.trainer.ranking.evaluation.task import evaluate_split
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 
-QUERIES, DOCUMENTS = 62, 5000
+QUERIES, DOCUMENTS, DEV_POOL = 62, 500, 200
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +39,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def collection(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Collection:
+def collection(data: Path, tmp_path_factory: pytest.TempPathFactory, launcher: Path) -> Iterator[Collection]:
     """The collections joined; read only."""
     out = tmp_path_factory.mktemp("out")
     vocabulary = tokenizer.train([f"word {i}" for i in range(100)], 64, out / "tokenizer.json")
-    return Collection.open(material.classic(data, out, vocabulary.path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(launcher.with_name("python")))
+        patch.setattr(material, "DEV_POOL", DEV_POOL)
+        yield Collection.open(material.classic(data, out, vocabulary.path))
 
 
 def test_a_query_is_trained_on_or_chosen_with_in_one_fold_and_ranked_there(collection: Collection) -> None:
@@ -71,7 +76,7 @@ def test_the_pools_are_of_the_querys_own_collection(collection: Collection) -> N
         pool = [collection.corpus.ids[i] for i in collection.pool(split)]
         assert {document.split("/")[0] for document in pool} == {name}
         assert {d for judged in collection.qrels(split).values() for d in judged} <= set(pool)
-        smallest, largest = (2000, 3000) if split.endswith("-dev") else (DOCUMENTS, DOCUMENTS)
+        smallest, largest = (DEV_POOL, 3 * DEV_POOL // 2) if split.endswith("-dev") else (DOCUMENTS, DOCUMENTS)
         assert smallest <= len(pool) <= largest
 
 

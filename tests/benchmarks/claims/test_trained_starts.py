@@ -97,7 +97,7 @@ def test_a_rate_is_chosen_with_the_first_seed_and_off_the_ranked_queries(
 
 def test_starts_differ_in_what_they_keep(bench: PretrainingBench, trained: Starts) -> None:
     for name in (RANDOM, "mlm", f"mlm{EMBEDDINGS}", "ict"):
-        bench.ranked(name, 1)
+        bench.dev(name, bench.tunings[0])
     mlm, ict = (bench.runs / f"{name}-1" for name in ("mlm", "ict"))
     assert set(trained.pretrained) == {mlm, ict}  # random weights and embeddings need no training of their own
     starts = {(recipe.init_from, recipe.random_weights) for recipe in trained.finetuned.values()}
@@ -106,7 +106,7 @@ def test_starts_differ_in_what_they_keep(bench: PretrainingBench, trained: Start
 
 def test_every_method_reads_the_tokens_of_the_budget(bench: PretrainingBench, trained: Starts) -> None:
     for name in METHODS:
-        bench.ranked(name, 1)
+        bench.dev(name, bench.tunings[0])
     recipes = trained.pretrained.values()
     assert len(recipes) == len(METHODS)
     assert {(recipe.steps, recipe.checkpoint.every) for recipe in recipes} == {(STEPS, STEPS)}
@@ -117,11 +117,12 @@ def test_every_method_reads_the_tokens_of_the_budget(bench: PretrainingBench, tr
 
 
 def test_a_later_process_measures_only_what_was_not_measured(bench: PretrainingBench, trained: Starts) -> None:
-    first = bench.ranked("ict", 1)
+    tuning = bench.tunings[0]
+    first = bench.dev("ict", tuning)
     before = len(trained.ranked)
-    assert PretrainingBench(bench.material, bench.out, TOKENS).ranked("ict", 1) == first
+    assert PretrainingBench(bench.material, bench.out, TOKENS).dev("ict", tuning) == first
     assert len(trained.ranked) == before
-    PretrainingBench(bench.material, bench.out, 2 * TOKENS).ranked("ict", 1)
+    PretrainingBench(bench.material, bench.out, 2 * TOKENS).dev("ict", tuning)
     assert len(trained.ranked) == 2 * before
 
 

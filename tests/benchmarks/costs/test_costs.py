@@ -30,7 +30,7 @@ SIZES = {
 }
 TRUNK = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 200}
 PIECES = PieceSizes(
-    changes=(*(f"trunk.{key}={value}" for key, value in TRUNK.items()), "batch.size=2", "batch.micro=1"),
+    changes=(*(f"trunk.{key}={value}" for key, value in TRUNK.items()), "batch.size=4", "batch.micro=2"),
     megabytes=0.02,
     tokens=150_000,
     micro_batches=2,
