@@ -1,7 +1,6 @@
 """The material of the claims: no query is trained on, chosen with and ranked; all rivals read the same text."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from benchmarks.claims import material
 from benchmarks.claims.cut_bm25 import cut, evaluate_cut_bm25
 from benchmarks.claims.material import CLASSIC, FOLDS
 from benchmarks.claims.tunings import COLLECTIONS, by_table, tunings
+from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.trainer.ranking.evaluation.task import evaluate_split
@@ -39,12 +39,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def collection(data: Path, tmp_path_factory: pytest.TempPathFactory, launcher: Path) -> Iterator[Collection]:
+def collection(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collection]:
     """The collections joined; read only."""
     out = tmp_path_factory.mktemp("out")
     vocabulary = tokenizer.train([f"word {i}" for i in range(100)], 64, out / "tokenizer.json")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", str(launcher.with_name("python")))
+        patch.setattr(material, "data_prep", lambda *arguments: main([*arguments]))
         patch.setattr(material, "DEV_POOL", DEV_POOL)
         yield Collection.open(material.classic(data, out, vocabulary.path))
 

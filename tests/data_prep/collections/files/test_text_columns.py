@@ -70,11 +70,7 @@ def test_given_names_come_first(
         ("triples", "query=u,document=v", "each once; negative, once or more, and nothing else but a label"),
         ("triples", "query=u,query=v,document=v,negative=w", "each once; negative"),
         ("nli", "query=u,document=v", "each once; label, and"),
-        (
-            "pairs",
-            "query=u,text=v",
-            "--columns query=u,text=v: write ROLE=NAME,ROLE=NAME with roles of query,",
-        ),
+        ("pairs", "query=u,text=v", "--columns query=u,text=v: write ROLE=NAME,ROLE=NAME with roles of query,"),
         ("pairs", "query", "--columns query: write ROLE=NAME"),
         ("beir", "query=u,document=v", "--columns: is for tables (nli, pairs, triples): leave it out for beir"),
     ],

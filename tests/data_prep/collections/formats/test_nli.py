@@ -80,7 +80,7 @@ class TestSnli(FormatContract):  # pairs without a gold label are left out and c
         (
             {"snli_1.0_train.jsonl": lines(*[SNLI[0][1]] * 2)},
             "corpus: the input contains no texts: .*l; split train: left out 2 pairs without a gold label",
-        ),
+        )
     ]
 
 

@@ -48,10 +48,7 @@ class TestTsv(FormatContract):
         ({"a.tsv": '[{"query": "x", "document": "y"},\n {"query": "x"}]'}, "a.tsv:2: element 2: 'document' is missing"),
         ({"a.tsv": lines(XY, XY | {"Score": 0})}, "a.tsv:2: has 'Score', which"),
         ({"a.tsv": lines(XY, XY | {"neg": "y"})}, "a.tsv:2: has 'neg', which"),
-        (
-            {"a.tsv": '[{"query": "x", "score": 1, "text": "y"},\n{"query": "x", "label": 0}]'},
-            "v:2: element 2: has",
-        ),
+        ({"a.tsv": '[{"query": "x", "score": 1, "text": "y"},\n{"query": "x", "label": 0}]'}, "v:2: element 2: has"),
     ]
 
 
