@@ -26,15 +26,20 @@ def passages(*found: object) -> dict[str, str]:
     return {"a.jsonl": lines({"query": "x", "passages": found})}
 
 
-def none_right(question: str) -> str:
-    return f"split train: 1 of 2 queries have no relevant document (the first: {question!r})"
+def none_right(question: str, split: str = "train") -> str:
+    return f"split {split}: 1 of 2 queries have no relevant document (the first: {question!r})"
 
 
 class TestRows(FormatContract):
     name = "answer_selection"
-    files = {"a.tsv": lines(*ROWS)}
-    found = {"train": FOUND}
-    remarks = [none_right(FOUND[1][0])]
+    files = {
+        "a.tsv": lines(*ROWS),
+        "b.csv": lines("label,question,passage", *(f'{y},{question},"{text}"' for question, text, y in ROWS)),
+        "wikiqa.tsv": lines(tuple(WIKIQA), *((NUMBERS[q], q, "D1", "Fox", "D1-0", text, y) for q, text, y in ROWS)),
+    }
+    given = ["a.tsv", "csv=b.csv", "wikiqa=wikiqa.tsv"]
+    found = dict.fromkeys(("train", "csv", "wikiqa"), FOUND)
+    remarks = [none_right(FOUND[1][0], split) for split in found]
     refused = [
         ({"a.tsv": "what\tthat\n"}, "a.tsv: not a file of answer selection"),
         ({"a.tsv": "x\ty\t1\nx\tz\t0_1\n"}, "a.tsv:2: label '0_1' is neither 1 nor 0"),
@@ -48,18 +53,11 @@ class TestRows(FormatContract):
     ]
 
 
-class TestWikiQa(TestRows):
-    files = {"a.tsv": lines(tuple(WIKIQA), *((NUMBERS[q], q, "D1", "Fox", "D1-0", text, y) for q, text, y in ROWS))}
-    refused = []
-
-
-class TestCsv(TestRows):
-    files = {"a.csv": lines("label,question,passage", *(f'{y},{question},"{text}"' for question, text, y in ROWS))}
-    refused = []
-
-
-class TestLists(TestRows):
+class TestLists(FormatContract):
+    name = "answer_selection"
     files = {"a.jsonl": lines(*LISTS)}
+    found = {"train": FOUND}
+    remarks = [none_right(FOUND[1][0])]
     refused = [
         (passages(), "a.jsonl:1: has no passages"),
         (passages("y"), "a.jsonl:1: 'passages' is missing or not a list of objects"),
@@ -71,11 +69,11 @@ class TestLists(TestRows):
     ]
 
 
-class TestTrecQa(TestRows):  # questions without a passage are left out
+class TestTrecQa(TestLists):  # questions without a passage are left out
     files = {"train.xml": lines(*trecqa(FOUND), "<QApairs id='9'>\n<question>\nwho\t?\n</question>\n</QApairs>")}
     remarks = [
         "split train: left out 1 questions without any passage (the first: {folder}/train.xml:28)",
-        *TestRows.remarks,
+        *TestLists.remarks,
     ]
     refused = [
         ({"train.xml": "<QApairs id='1'>\n<question>\nx\n</question>\n"}, "l:1: <QApairs> without its end; is the"),

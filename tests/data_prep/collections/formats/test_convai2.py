@@ -19,16 +19,19 @@ class TestConvAI2(FormatContract):
 4 what do you like ?\tdogs !\t\tdogs !|{OTHERS}
 1 your persona: i run .
 2 __SILENCE__\thello .\t\t{OTHERS}|hello .
-"""
+""",
+        "train_none_original_no_cands.txt": "1 hi .\thello .\n2 bye .\thello .\n1 hi .\tyes .\n",
     }
     found = {
         "dev": [
             (LIKES, dict.fromkeys(REPLIES, 0.0) | {"i am fine .": 1.0}),
             (f"{LIKES} i am fine . what do you like ?", {"dogs !": 1.0} | dict.fromkeys(REPLIES, 0.0)),
             ("your persona: i run . __SILENCE__", dict.fromkeys(REPLIES, 0.0) | {"hello .": 1.0}),
-        ]
+        ],
+        # without candidates or personas
+        "train": [("hi .", {"hello .": 1}), ("hi . hello . bye .", {"hello .": 1}), ("hi .", {"yes .": 1})],
     }
-    counts = (22, 3)
+    counts = (23, 5)  # two groups share one query
     parts = [LIKES_PARTS, [*LIKES_PARTS, "i am fine .", "what do you like ?"], ["your persona: i run .", "__SILENCE__"]]
     refused = [
         (FILE, "hello\tyou", ":7: does not begin with its number"),
@@ -40,10 +43,3 @@ class TestConvAI2(FormatContract):
         (FILE, "3 a\t\t\tb", ":7: 'reply' is empty"),
         (FILE, "3 \tb\t\tb", ":7: 'turn' is empty"),
     ]
-
-
-class TestWithoutCandidatesOrPersonas(FormatContract):
-    name = "convai2"
-    files = {"train_none_original_no_cands.txt": "1 hi .\thello .\n2 bye .\thello .\n1 hi .\tyes .\n"}
-    found = {"train": [("hi .", {"hello .": 1}), ("hi . hello . bye .", {"hello .": 1}), ("hi .", {"yes .": 1})]}
-    counts = (2, 2)  # two groups share one query

@@ -19,7 +19,6 @@ class TestDocuments(FormatContract):
     ids = ["a.jsonl:1", "7", "x"], []
     remarks = ["1 of 3 documents have no text (the first: x)"]
     refused = [
-        ("a.jsonl", "{", ":3: not JSON"),
         ("a.jsonl", {"body": "a"}, ":3: 'text' is missing or not a string"),
         ("a.jsonl", {"_id": 1.5, "text": "a"}, ":3: '_id' is missing, or neither text nor a whole number"),
         ("more.jsonl", {"_id": "7", "text": "a"}, ":2: id '7' is already in "),

@@ -46,8 +46,6 @@ class TestDpr(FormatContract):
     }
     remarks = ["split dev: left out 2 questions without a positive passage (the first: {folder}/dev.jsonl:1)"]
     refused = [
-        ({TRAIN: json.dumps([record(), [1]])}, "train.json:1: element 2: not a JSON object"),
-        ({TRAIN: json.dumps([record(), record()])[:-40]}, "train.json:1: element 2: not JSON"),
         second("'question' is empty", question=""),
         second("'positive_ctxs' is missing or not a list of objects", positive_ctxs=None),
         second("'negative_ctxs' is missing or not a list of objects", negative_ctxs=["runs."]),

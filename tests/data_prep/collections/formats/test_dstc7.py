@@ -23,10 +23,10 @@ def array(*items: object) -> str:
     return json.dumps(items, indent=4)
 
 
-def second(reason: str, key: str = "", value: object = None, item: Any = None) -> tuple[Any, str]:
+def second(reason: str, key: str, value: object = None) -> tuple[Any, str]:
     """An array whose second element is bad, and what is said of its line."""
     good = [example(options=1)]
-    content = array(*good, item or example(**{key: value}))
+    content = array(*good, example(**{key: value}))
     line = 2 + len(array(*good).split("\n")) - 2
     return {TRAIN: content}, f"{TRAIN}:{line}: element 2: {reason}"
 
@@ -37,12 +37,21 @@ def labels(right: int, number: int = 100) -> dict[str, float]:
 
 class TestOptions(FormatContract):
     name = "dstc7"
-    files = {TRAIN: array(example(1), example(2, right=3)), DEV: array(example(1, right=9))}
-    found = {"train": [(SAID, labels(7)), (SAID, labels(3))], "dev": [(SAID, labels(9))]}
+    files = {
+        TRAIN: array(example(1), example(2, right=3)),
+        DEV: array(example(1, right=9)),
+        "beside.json": array(example(right=5, options=2), example(options=2, scenario=4, **NO_ANSWER)),
+    }
+    given = [TRAIN, DEV, "beside=beside.json"]
+    found = {
+        "train": [(SAID, labels(7)), (SAID, labels(3))],
+        "dev": [(SAID, labels(9))],
+        # an answer beside the options is added; subtask 4 may have none
+        "beside": [(SAID, {"answer 5": 1.0} | labels(5, 2)), (SAID, labels(7, 2))],
+    }
     counts = (100, 1)
     parts = [["hi my disk is full", "which one?", "this"]] * 2  # the messages of a speaker are one turn
     refused = [
-        second("not a JSON object", item=[1]),
         second("'messages-so-far' is missing or not a list", "messages-so-far"),
         second("'messages-so-far' is empty", "messages-so-far", []),
         second("'messages-so-far' is missing or not a list of objects", "messages-so-far", ["hi"]),
@@ -53,12 +62,6 @@ class TestOptions(FormatContract):
         second("without 'options-for-correct-answers'", "options-for-correct-answers", []),
         ([TRAIN, "nowhere.tsv"], "nowhere.tsv: cannot read: No such file"),
     ]
-
-
-class TestAnAnswerBesideTheOptions(FormatContract):  # is added; subtask 4 may have none
-    name = "dstc7"
-    files = {TRAIN: array(example(right=5, options=2), example(options=2, scenario=4, **NO_ANSWER))}
-    found = {"train": [(SAID, {"answer 5": 1.0} | labels(5, 2)), (SAID, labels(7, 2))]}
 
 
 class TestAnswersInATable(FormatContract):

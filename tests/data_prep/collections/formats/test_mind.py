@@ -57,11 +57,26 @@ class TestMind(FormatContract):
     ]
 
 
-class TestTwoFolders(FormatContract):  # share their news
+class TestSeveralFolders(FormatContract):  # share their news; the older releases have other columns
     name = "mind"
-    files = {**TestMind.files, "MINDsmall_dev/behaviors.tsv": "1\tU1\tnow\tN3\tN4-1\n", OTHER_NEWS: news("N3", "N4")}
-    given = ["MINDsmall_train", "MINDsmall_dev"]
-    found = {**TestMind.found, "dev": [("Rivers", {"Trees They do not.": 1.0})]}
+    files = {
+        **TestMind.files,
+        "MINDsmall_dev/behaviors.tsv": "1\tU1\tnow\tN3\tN4-1\n",
+        OTHER_NEWS: news("N3", "N4"),
+        "older/behaviors.tsv": lines(*(line.split("\t", 1)[1] for line in BEHAVIORS)),  # without the impression
+        "older/news.tsv": news(*NEWS, entities=1),
+        "oldest/behaviors.tsv": """\
+U1\tN1 N2\tN3#TAB#N4#TAB#11/13/2019 8:36:57 AM
+U1\tN1 N2\tN4 N1#TAB#N3#TAB#11/13/2019 8:36:57 AM
+U2\t\tN2#TAB#N3#TAB#11/13/2019 8:36:57 AM
+""",
+        "oldest/news.tsv": news(*NEWS),
+    }
+    given = ["MINDsmall_train", "MINDsmall_dev", "older=older", "oldest=oldest"]
+    found = {
+        "dev": [("Rivers", {"Trees They do not.": 1.0})],
+        **dict.fromkeys(("train", "older", "oldest"), TestMind.found["train"]),
+    }
     counts = (4, 3)
     refused = [
         (
@@ -70,27 +85,3 @@ class TestTwoFolders(FormatContract):  # share their news
         ),
         ([KNOWN], "news.tsv: has no behaviors.tsv; name the folders"),
     ]
-
-
-class TestRenamed(FormatContract):
-    name = "mind"
-    files = {"a/behaviors.tsv": "1\tU1\tnow\tN3\tN4-1\n", "a/news.tsv": news("N3", "N4")}
-    given = ["mine=a"]
-    found = {"mine": [("Rivers", {"Trees They do not.": 1.0})]}
-
-
-class TestWithoutTheImpression(TestMind):  # an older release
-    files = {BEHAVED: lines(*(line.split("\t", 1)[1] for line in BEHAVIORS)), KNOWN: news(*NEWS, entities=1)}
-    refused = []
-
-
-class TestClickedAndOthersApart(TestMind):  # the oldest
-    files = {
-        BEHAVED: """\
-U1\tN1 N2\tN3#TAB#N4#TAB#11/13/2019 8:36:57 AM
-U1\tN1 N2\tN4 N1#TAB#N3#TAB#11/13/2019 8:36:57 AM
-U2\t\tN2#TAB#N3#TAB#11/13/2019 8:36:57 AM
-""",
-        KNOWN: news(*NEWS),
-    }
-    refused = []

@@ -135,7 +135,6 @@ class TestExamples(TestTriples):
     refused = [
         ("examples.json", "[10]", r":4: not JSON, or not \[qid, \[pid, score\], "),
         ("examples.json", "[10, 0, 1]", ":4: not JSON, or not"),
-        ("examples.json", "[10, [0, 1, 2]]", ":4: not JSON, or not"),
         ("examples.json", "[10, [0, 1]", ":4: not JSON, or not"),
         ("examples.json", '[10, [0, "x"]]', ":4: score 'x' is not a number"),
         ("examples.json", "[10, [9, 1]]", ":4: '9' is not among the documents"),

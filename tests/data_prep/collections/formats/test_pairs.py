@@ -11,18 +11,27 @@ RECORDS = [
 ]
 TABLE = [tuple(RECORDS[0]), *(tuple(record.values()) for record in RECORDS)]
 HEAD = "query\tdocument"
+SPLITS = ("train", "csv", "lines", "array")
 XY = {"query": "x", "document": "y"}
 
 
-class TestTsv(FormatContract):
+class TestTables(FormatContract):
     name = "pairs"
-    files = {"a.tsv": lines(*TABLE)}
-    found = {"train": [("fox", {"a red fox": 4.5, "a dog": 0.0}), ("dog", {"a dog": 5.0})]}
+    files = {
+        "a.tsv": lines(*TABLE),
+        "a.csv": lines(*(",".join(map(str, row)) for row in TABLE)),
+        "a.jsonl": lines(*RECORDS),
+        "a.json": json.dumps(RECORDS, indent=1),
+    }
+    given = ["a.tsv", "csv=a.csv", "lines=a.jsonl", "array=a.json"]
+    found = dict.fromkeys(SPLITS, [("fox", {"a red fox": 4.5, "a dog": 0.0}), ("dog", {"a dog": 5.0})])
     remarks = [
-        "split train: its labels are not whole numbers (1 of 3, from 0 to 5): they are scores, from which only the "
+        f"split {split}: its labels are not whole numbers (1 of 3, from 0 to 5): they are scores, from which only the "
         "losses kl and margin_mse learn"
+        for split in SPLITS
     ]
     refused = [
+        ({"a.csv": 'query,document\nx,"y\nz'}, "a.csv:2: not CSV .* to .*a.csv:3; does a quote"),
         ({"a.tsv": "fox\ta red fox\n"}, "a.tsv: its columns are fox, a red fox; name them query, document, and score"),
         ({"a.tsv": "query\n"}, "a.tsv: its columns are query; name them"),
         ({"a.tsv": f"{HEAD}\tnegative\nx\ty\tz\n"}, "a.tsv: its columns .* are of the format triples"),
@@ -50,23 +59,6 @@ class TestTsv(FormatContract):
         ({"a.tsv": lines(XY, XY | {"neg": "y"})}, "a.tsv:2: has 'neg', which"),
         ({"a.tsv": '[{"query": "x", "score": 1, "text": "y"},\n{"query": "x", "label": 0}]'}, "v:2: element 2: has"),
     ]
-
-
-class TestCsv(TestTsv):
-    files = {"a.csv": lines(*(",".join(map(str, row)) for row in TABLE))}
-    refused = [
-        ({"a.csv": 'query,document\nx,"y\nz'}, "a.csv:2: not CSV .* to .*a.csv:3; does a quote"),
-        ({"a.csv": "query,document\rx,y\r"}, "a.csv: its lines end with a carriage return alone; convert it, as tr"),
-    ]
-
-
-class TestLines(TestTsv):
-    files = {"a.jsonl": lines(*RECORDS)}
-    refused = []
-
-
-class TestArray(TestLines):
-    files = {"a.json": json.dumps(RECORDS, indent=1)}
 
 
 class TestColumnsAndScores(FormatContract):

@@ -25,7 +25,6 @@ class TestTrec(FormatContract):
     }
     ids = ["FT-3", "FT-1", "FT-02"], ["301", "302"]
     refused = [
-        (CORPUS, "{", ":3: not JSON"),
         (CORPUS, {"text": "a"}, ":3: 'id' is missing, or neither text"),
         (CORPUS, {"docid": [7], "text": "a"}, ":3: 'docid' is missing, or neither text"),
         (CORPUS, {"id": "7", "body": "a"}, ":3: 'contents' is missing or not a string"),

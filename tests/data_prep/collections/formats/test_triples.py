@@ -24,24 +24,21 @@ class TestTriples(FormatContract):
     ]
 
 
-class TestSeveralNegatives(FormatContract):
+class TestColumnsAndScores(FormatContract):
     name = "triples"
-    files = {"a.jsonl": lines(MANY)}
-    found = {"train": [("fox", {"a red fox": 1, "a dog": 0, "a stone": 0})]}
-
-
-class TestScores(FormatContract):
-    name = "triples"
-    files = {"b.jsonl": lines({"score": [9, 2.5, -1]} | MANY)}
-    found = {"train": [("fox", {"a red fox": 9, "a dog": 2.5, "a stone": -1})]}
+    files = {
+        "a.jsonl": lines(MANY),
+        "b.jsonl": lines({"score": [9, 2.5, -1]} | MANY),
+        "c.jsonl": lines({"q": "fox", "good": "a red fox", "bad": "a dog"}),
+    }
+    given = ["a.jsonl", "scored=b.jsonl", "unknown=c.jsonl"]
+    found = {
+        "train": [("fox", {"a red fox": 1, "a dog": 0, "a stone": 0})],
+        "scored": [("fox", {"a red fox": 9, "a dog": 2.5, "a stone": -1})],
+        "unknown": [("fox", {"a red fox": 1, "a dog": 0})],
+    }
     remarks = [
-        "split train: its labels are not whole numbers (1 of 3, from -1 to 9): they are scores, from which only the "
-        "losses kl and margin_mse learn"
+        "{folder}/c.jsonl: by the order of its columns, 'q' is the query, 'good' the document, 'bad' a negative",
+        "split scored: its labels are not whole numbers (1 of 3, from -1 to 9): they are scores, from which only the "
+        "losses kl and margin_mse learn",
     ]
-
-
-class TestUnknownNames(FormatContract):
-    name = "triples"
-    files = {"a.jsonl": lines({"q": "fox", "good": "a red fox", "bad": "a dog"})}
-    found = {"train": [("fox", {"a red fox": 1, "a dog": 0})]}
-    remarks = ["{folder}/a.jsonl: by the order of its columns, 'q' is the query, 'good' the document, 'bad' a negative"]
