@@ -12,6 +12,7 @@ import pytest
 from deepsiam.data_prep.collections.build import build
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.beir_folder import HEADER, write_beir
 from tests.data_prep.collections.raw_formats import dstc7_item, write_files
@@ -52,7 +53,7 @@ def first(file: str, value: int) -> Change:
 STALE, AGAIN = "changed since tokenising; run: .* collection .* --tokenizer", " make the collection again"
 CHANGED = [
     (text("qrels/dev.tsv", HEADER + "1\tb\t1\n"), STALE),
-    (text("tokenizer.json", "{}"), STALE),
+    (lambda folder: tokenizer.train(["another one"] * 2, 60, folder / "tokenizer.json"), STALE),
     (lambda folder: (folder / "corpus.jsonl").unlink(), STALE),
     (manifest(lambda m: m.pop("arrays")), "damaged.*; run: python -m data_prep collection"),
     (manifest(lambda m: m.update(format=2)), "format is version 2, this code reads 1.*; run: python -m data_prep"),
