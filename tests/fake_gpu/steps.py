@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
@@ -26,7 +26,6 @@ from tests.fake_gpu.watch import Watch
 FILES = ("zero1_bf16", "zero2_fp16", "zero3_bf16")  # each stage and each precision
 OF_ALL = ("siamese", "method.negatives=step")  # negatives of the whole step: GradCache
 MICRO_BATCHES = 2  # of this rank
-FAKE = FakeTensorMode(allow_non_fake_inputs=True)  # one, for an engine is used by several cases
 STEPS = 2  # the last is counted: ZeRO-3 traces the order of modules in the first
 
 
@@ -44,7 +43,7 @@ def cases() -> Iterator[tuple[str, Callable[[], Count]]]:
 
 def step(file: str, *method: str) -> Count:
     """Count an optimizer step."""
-    with FAKE:
+    with FakeTensorMode(allow_non_fake_inputs=True):
         engine, batch = _engine(file, *method)
         for _ in range(STEPS):
             kernels, watch = _count_step(engine, [batch] * MICRO_BATCHES)
@@ -65,7 +64,7 @@ def _count_step(engine: Engine, batches: Sequence[MicroBatch]) -> tuple[Kernels,
 
 def between_steps(method: str) -> Count:
     """Count what the loop does between two steps: it judges the last one and agrees on the next."""
-    with FAKE:
+    with FakeTensorMode(allow_non_fake_inputs=True):
         engine, batch = _engine("zero1_bf16", method)
         with Watch():
             targets = {term: RANKS * count for term, count in batch.counts.items()}
@@ -80,7 +79,7 @@ def between_steps(method: str) -> Count:
 
 def evaluate(method: str) -> Count:
     """Count an evaluation."""
-    with FAKE:
+    with FakeTensorMode(allow_non_fake_inputs=True):
         engine, batch = _engine("zero1_bf16", method)
         with Kernels(GPU) as kernels, Watch() as watch:
             engine.evaluate(batch)
@@ -89,14 +88,13 @@ def evaluate(method: str) -> Count:
 
 def embed(*method: str) -> Count:
     """Count the embedding of texts."""
-    with FAKE:
+    with FakeTensorMode(allow_non_fake_inputs=True):
         engine, batch = _engine("zero1_bf16", *method)
         with Kernels(GPU) as kernels, Watch() as watch:
             engine.embed(batch.arrays["query_ids"], batch.arrays["query_mask"])
     return {"kernels": len(kernels.started), "waits": watch.waits}
 
 
-@cache
 def _engine(file: str, name: str, *changes: str) -> tuple[Engine, MicroBatch]:
     """Return an engine around a small model, and a micro-batch for it."""
     recipe = recipe_of(name, *changes)

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from deepsiam.data_prep.collections.build import build
-from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.ids import content_id
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.collections.formats.contract import FormatContract
+from tests.data_prep.collections.formats.contract import FormatContract, at
 from tests.data_prep.collections.raw_formats import write_files
 
 IDS, TOP, RUN = "qidpidtriples.train.small.tsv", "top1000.dev", "msmarco-docdev-top100"
@@ -32,6 +31,13 @@ DOCUMENTS = {
     "msmarco-doctrain-qrels.tsv": "1 0 D1 1\n",
     "msmarco-docdev-qrels.tsv": "2 0 D3 1\n",
     RUN: "2 Q0 D1 1 -5.1 IndriQL\n2 Q0 D3 2 -5.2 IndriQL\n",
+}
+HEADERS = {
+    "collection.tsv": "pid\tpassage\n",
+    "queries.train.tsv": "qid\tquery\n",
+    "qrels.train.tsv": "qid\titer\tpid\trel\n",
+    TOP: "qid\tpid\tquery\tpassage\n",
+    IDS: "qid\tpid\tpid\n",
 }
 TRIPLES = {"triples.train.small.tsv": "who\tthe fox\ta dog\nwho\ta cat\tthe fox\nwhat\ta dog\ta dog \n"}
 FOX, DOGS, HEN = "The fox is quick.", 'Dogs "sleep".', "A brown hen"
@@ -141,53 +147,31 @@ class TestExamples(TestTriples):
     ]
 
 
-def made(tmp_path: Path, tokenizer: Tokenizer, *inputs: Path) -> Collection:
-    return build("msmarco", inputs, tmp_path / "out", tokenizer)
-
-
-def qrels(opened: Collection) -> dict[str, dict[str, dict[str, float]]]:
-    return {split: opened.qrels(split) for split in opened.splits()}
-
-
-def named(folder: Path, *names: str) -> list[Path]:
-    return [folder / name for name in names]
-
-
-def test_passages_are_ranked_trained_on_and_re_ranked(tmp_path: Path, small: Tokenizer) -> None:
-    """Rows that name their columns are left out."""
-    headers = {
-        "collection.tsv": "pid\tpassage\n",
-        "queries.train.tsv": "qid\tquery\n",
-        "qrels.train.tsv": "qid\titer\tpid\trel\n",
-        TOP: "qid\tpid\tquery\tpassage\n",
-        IDS: "qid\tpid\tpid\n",
+class TestHeaders(TestTriples):  # rows that name their columns are left out
+    ids = None
+    files = {name: HEADERS.get(name, "") + text for name, text in PASSAGES.items()}
+    found = {
+        **TestPassages.found,
+        "top1000.dev": [("where is the fox", {DOGS: 0, HEN: 0}), ("what is brown", {HEN: 1})],
     }
-    headed = {name: headers.get(name, "") + text for name, text in PASSAGES.items()}
-    opened = made(tmp_path, small, write_files(tmp_path / "in", headed))
-    assert list(opened.corpus.ids) == ["0", "1", "2", "3"]
-    assert sorted(opened.queries.ids) == ["10", "11", "20", "21", "30"]
-    assert qrels(opened) == {
-        "train": {"10": {"0": 1}, "11": {"1": 1}},
-        "dev": {"20": {"3": 1}, "21": {"0": 1}},
-        "dev.small": {"20": {"3": 1}},
-        "train.small": {"10": {"0": 1, "1": 0, "2": 1, "3": 0}, "11": {"1": 1, "3": 0}},  # 2 is a positive elsewhere
-        "top1000.dev": {"21": {"1": 0, "3": 0, "0": 1}, "20": {"3": 1}},  # 0 is judged, but not on the list of 21
-    }
+    counts = (4, 5)
+    remarks = ["split train: left out 1 judgements that occur before (the first: {folder}/qrels.train.tsv:4)"]
+    refused = []
+
+
+class TestCandidatesAlone(TestTriples):  # bring their texts
+    files = {name: PASSAGES[name] for name in (TOP, "qrels.dev.tsv")}
+    found = {"top1000.dev": TestHeaders.found["top1000.dev"]}
+    ids = ["1", "3"], ["21", "20", "30"]
+    refused = []
 
 
 def test_what_another_file_of_a_split_lists_is_among_the_candidates(tmp_path: Path, small: Tokenizer) -> None:
     first, second = "21\t1\twhere\tDogs\n20\t3\twhat\tA hen\n", "21\t0\twhere\tThe fox\n"
     files = {**PASSAGES, "top1000.a": first, "top1000.b": second, TOP: first + second}
     folder = write_files(tmp_path / "in", files)
-    both = (Path(f"two={folder / name}") for name in ("top1000.a", "top1000.b"))
-    texts = named(folder, "collection.tsv", "queries.dev.tsv", "qrels.dev.tsv")
-    opened = made(tmp_path, small, *texts, *both, Path(f"one={folder / TOP}"))
-    assert qrels(opened)["one"] == qrels(opened)["two"] == {"21": {"1": 0, "0": 1}, "20": {"3": 1}}
-
-
-def test_candidates_alone_bring_their_texts(tmp_path: Path, small: Tokenizer) -> None:
-    folder = write_files(tmp_path / "in", PASSAGES)
-    opened = made(tmp_path, small, *named(folder, TOP, "qrels.dev.tsv"))  # 0 is in the qrels, but not listed
-    assert list(opened.corpus.ids) == ["1", "3"]
-    assert list(opened.queries.ids) == ["21", "20", "30"]
-    assert qrels(opened) == {"top1000.dev": {"21": {"1": 0, "3": 0, "\t2": 1}, "20": {"3": 1}}}
+    texts = ("collection.tsv", "queries.dev.tsv", "qrels.dev.tsv")
+    inputs = [at(folder, name) for name in (*texts, "two=top1000.a", "two=top1000.b", f"one={TOP}")]
+    opened = build("msmarco", inputs, tmp_path / "out", small)
+    for split in ("one", "two"):
+        assert opened.qrels(split) == {"21": {"1": 0, "0": 1}, "20": {"3": 1}}
