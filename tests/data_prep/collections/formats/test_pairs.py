@@ -48,7 +48,7 @@ class TestTables(FormatContract):
         ({"a.tsv": f"{HEAD}\nx\t \n"}, "a.tsv:2: 'document' is empty"),
         ({"a.tsv": f"{HEAD}\tscore\nx\ty\tgood\n"}, "a.tsv:2: score 'good' is not a number"),
         ({"a.tsv": f"{HEAD}\tscore\nx\ty\tnan\n"}, "a.tsv:2: score nan is not a number that fp32 can hold"),
-        ({"a.tsv": f"{HEAD}\n"}, "the input contains no texts"),
+        ({"a.tsv": f"{HEAD}\n"}, ["a.tsv"], "the input contains no texts"),
         ({"b.tsv": f"{HEAD}\nx\ty\n"}, ["a.tsv", "b.tsv"], "split train: .*a.tsv .*b.tsv"),
         ({"a.tsv": "[]"}, "a.tsv: its columns are none"),
         ({"a.tsv": lines(XY | {"document": 7})}, "a.tsv:1: 'document' is missing or not a string"),
