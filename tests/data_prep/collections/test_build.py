@@ -136,21 +136,37 @@ def test_a_kill_at_any_step(beir: Path, small: Tokenizer, tmp_path: Path, monkey
     assert len(rests) == 7  # before and between the six moves of three folders
 
 
-def test_a_disk_that_fills_up_at_the_end_keeps_the_old_collection(
-    beir: Path, small: Tokenizer, large: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def _full(path: Path, content: bytes) -> None:
+    if path.name in ("tokenizer.json", "manifest.json"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    write_bytes(path, content)
+
+
+def _no_utf_8(_: object) -> list[str]:
+    return ["\udce9"]
+
+
+@pytest.mark.parametrize(
+    ("cause", "kept", "problem"),
+    [
+        (lambda beir, _: (beir / "corpus.jsonl").write_text("{"), contents, "corpus.jsonl:1: not JSON"),
+        (lambda _, patch: patch.setattr(build_module, "write_bytes", _full), published, "No space left"),
+        (lambda _, patch: patch.setattr(FORMATS["beir"], "remarks", _no_utf_8), published, "manifest.json: .* is kept"),
+    ],
+    ids=["bad input", "a disk that fills up at the end", "an invalid manifest"],
+)
+def test_a_failed_build_keeps_the_collection_that_was_there(
+    beir: Path, small: Tokenizer, large: Tokenizer, tmp_path: Path, cause: Any, kept: Any, problem: str
 ) -> None:
     before = contents(build("beir", [beir], tmp_path / "out", small).directory)
-
-    def full(path: Path, content: bytes) -> None:
-        if path.name in ("tokenizer.json", "manifest.json"):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write_bytes(path, content)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(build_module, "write_bytes", full)
-        with pytest.raises(StoppedError, match="No space left"):
+    content = (beir / "corpus.jsonl").read_bytes()
+    with pytest.MonkeyPatch.context() as patch:
+        cause(beir, patch)
+        with pytest.raises(InputError, match=problem):
             build("beir", [beir], tmp_path / "out", large)
-    assert published(Collection.open(tmp_path / "out").directory) == before
+    assert kept(tmp_path / "out") == before
+    Collection.open(tmp_path / "out")
+    (beir / "corpus.jsonl").write_bytes(content)
     assert build("beir", [beir], tmp_path / "out", large).tokenizer.fingerprint == large.fingerprint
 
 
@@ -205,25 +221,6 @@ def test_building_again_replaces_the_collection_alone(beir: Path, small: Tokeniz
     assert sorted(path.name for path in beir.iterdir()) == [
         "corpus", "corpus.jsonl", "manifest.json", "qrels", "queries", "queries.jsonl", "splits", "tokenizer.json",
     ]  # fmt: skip
-
-
-def test_a_failed_build_keeps_the_collection_that_was_there(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
-    build("beir", [beir], tmp_path / "out", small)
-    before = contents(tmp_path / "out")
-    (beir / "corpus.jsonl").write_text("{")
-    with pytest.raises(InputError, match="corpus.jsonl:1: not JSON"):
-        build("beir", [beir], tmp_path / "out", small)
-    assert contents(tmp_path / "out") == before
-
-
-def test_an_invalid_manifest_is_not_published(
-    beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = contents(build("beir", [beir], tmp_path / "out", small).directory)
-    monkeypatch.setattr(FORMATS["beir"], "remarks", lambda _: ["\udce9"])
-    with pytest.raises(InputError, match="manifest.json: .* what was there before is kept"):
-        build("beir", [beir], tmp_path / "out", small.splitting(False))
-    assert published(Collection.open(tmp_path / "out").directory) == before
 
 
 @pytest.mark.parametrize("name", ["corpus/a.txt", "queries/a.txt", "splits/a.txt", "manifest.json", "tokenizer.json"])

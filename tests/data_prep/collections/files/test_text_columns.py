@@ -7,37 +7,32 @@ import pytest
 from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.collections.build import build
 from deepsiam.data_prep.collections.collection import Collection
-from deepsiam.data_prep.collections.files.text_columns import parse_columns
+from deepsiam.data_prep.collections.files.text_columns import TextColumns, parse_columns, text_columns
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.formats.contract import choices, lines
 from tests.data_prep.collections.raw_formats import Lists, write_parquet
 from tests.hub import Hub
 
+MANY = " ".join(f"negative_{i}" for i in range(1, 12))
 ROW = {"id": "7", "u": "fox", "v": "a red fox", "w": "a dog", "x": "a stone", "score": 3, "kind": "neutral"}
 
 
 @pytest.mark.parametrize(
-    ("form", "row", "found"),
+    ("columns", "texts", "label"),
     [
-        ("pairs", {"anchor": "fox", "positive": "a fox"}, {"a fox": 1}),
-        ("pairs", {"sentence1": "fox", "sentence2": "a fox", "score": 4}, {"a fox": 4}),
-        ("pairs", {"sentence_A": "fox", "sentence_B": "a fox", "label": 1}, {"a fox": 1}),
-        ("pairs", {"query": "fox", "answer": "a fox"}, {"a fox": 1}),
-        ("triples", {"anchor": "fox", "positive": "a fox", "negative": "a dog"}, {"a fox": 1, "a dog": 0}),
-        (
-            "triples",
-            {"query": "fox", "positive": "a fox", **{f"negative_{i}": f"dog {i}" for i in range(1, 12)}},
-            {"a fox": 1, **{f"dog {i}": 0 for i in range(1, 12)}},
-        ),
+        ("anchor positive", "anchor positive", None),
+        ("score sentence1 sentence2", "sentence1 sentence2", "score"),
+        ("sentence_A sentence_B label", "sentence_A sentence_B", "label"),
+        ("answer query", "query answer", None),
+        ("anchor negative positive", "anchor positive negative", None),
+        (f"{MANY} positive query", f"query positive {MANY}", None),
     ],
 )
-def test_those_of_sentence_transformers_are_found(
-    tmp_path: Path, small: Tokenizer, form: str, row: dict[str, object], found: dict[str, float]
-) -> None:
-    opened = build(form, [write_parquet(tmp_path / "a.parquet", [row])], tmp_path / "out", small)
-    assert choices(opened, "train") == [("fox", found)]
-    assert not any("order of its columns" in remark for remark in opened.manifest["remarks"])
+def test_those_of_sentence_transformers_are_found(tmp_path: Path, columns: str, texts: str, label: str | None) -> None:
+    (tmp_path / "a.jsonl").write_text(lines(dict.fromkeys(columns.split(), "x")))
+    found = text_columns(tmp_path / "a.jsonl", (), negatives="neg" in columns)
+    assert found == TextColumns(texts.split(), label, by_name=True)
 
 
 @pytest.mark.parametrize(
