@@ -40,6 +40,7 @@ HEADERS = {
     IDS: "qid\tpid\tpid\n",
 }
 TRIPLES = {"triples.train.small.tsv": "who\tthe fox\ta dog\nwho\ta cat\tthe fox\nwhat\ta dog\ta dog \n"}
+NONE_LISTED = "split top1000.dev: 1 of 2 queries have no relevant document (the first: 21)"
 FOX, DOGS, HEN = "The fox is quick.", 'Dogs "sleep".', "A brown hen"
 
 
@@ -155,7 +156,10 @@ class TestHeaders(TestTriples):  # rows that name their columns are left out
         "top1000.dev": [("where is the fox", {DOGS: 0, HEN: 0}), ("what is brown", {HEN: 1})],
     }
     counts = (4, 5)
-    remarks = ["split train: left out 1 judgements that occur before (the first: {folder}/qrels.train.tsv:4)"]
+    remarks = [
+        "split train: left out 1 judgements that occur before (the first: {folder}/qrels.train.tsv:4)",
+        NONE_LISTED,
+    ]
     refused = []
 
 
@@ -163,6 +167,7 @@ class TestCandidatesAlone(TestTriples):  # bring their texts
     files = {name: PASSAGES[name] for name in (TOP, "qrels.dev.tsv")}
     found = {"top1000.dev": TestHeaders.found["top1000.dev"]}
     ids = ["1", "3"], ["21", "20", "30"]
+    remarks = [NONE_LISTED]
     refused = []
 
 
