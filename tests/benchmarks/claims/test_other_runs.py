@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.claims import material, negatives, rankers, seed_figures
+from benchmarks.claims import negatives, rankers
 from benchmarks.claims.negatives import BATCH, KINDS, OWN, NegativesBench
 from benchmarks.claims.negatives import RANDOM as RESAMPLED
-from benchmarks.claims.rankers import MINILM, MODELS, STARTS, Bench, in_thirds, to_rank
+from benchmarks.claims.rankers import MINILM, MODELS, STARTS, Bench
 from benchmarks.claims.tunings import Tuning
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.trainer.ranking.evaluation.expression import Given, parse
@@ -94,65 +94,3 @@ def test_every_ranker_is_trained_and_ranks(start: str, tmp_path: Path, monkeypat
     assert {f"{name}_bm25" for name, model in MODELS.items() if model.finds} < given.keys()
     Bench(tmp_path).tune_all([start], 2, at_once=4)
     assert {run.name for run in fake.finetuned} == {f"{name}-{start}-{seed}" for name in MODELS for seed in (1, 2)}
-
-
-def read_qrels(folder: Path, split: str) -> list[str]:
-    return (folder / "qrels" / f"{split}.tsv").read_text().splitlines()[1:]
-
-
-def test_few_queries_rank_few_documents_their_own_among_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    firsts = {"train": 0, "dev": 9, "test": 18}  # nine queries a split, each with two documents
-    judged = {
-        split: "".join(f"q{i}\td{2 * i + j}\t1\n" for i in range(first, first + 9) for j in range(2))
-        for split, first in firsts.items()
-    }
-    source, out = (
-        toy.write_beir(tmp_path / "source", {f"d{i}": "b" for i in range(60)}, {"q0": "b"}, **judged),
-        tmp_path,
-    )
-    material.write(source / "pools" / "test.txt", (f"d{i}" for i in range(40)))
-    monkeypatch.setattr(rankers, "QUERIES", {"dev": 3, "test": 4})
-    monkeypatch.setattr(rankers, "DOCUMENTS", 20)
-    to_rank(source, out)
-    kept = {split: [row.split("\t") for row in read_qrels(out, split)] for split in rankers.QUERIES}
-    assert {split: len({row[0] for row in rows}) for split, rows in kept.items()} == {"dev": 3, "test": 4}
-    ranked = [line["_id"] for line in material.json_lines(out / "corpus.jsonl")]
-    assert len(set(ranked)) == len(ranked) == 20
-    assert {row[1] for rows in kept.values() for row in rows} < set(ranked)
-    assert not (out / "qrels" / "train.tsv").exists()
-
-
-def test_every_third_query_chooses_the_weights(tmp_path: Path) -> None:
-    rows = [f"q{i}\td{j}\t1" for i in range(7) for j in range(2)]
-    source = toy.write_beir(tmp_path / "source", {"d0": "a"}, {"q0": "a"}, train="\n".join([*rows, ""]))
-    in_thirds(source, tmp_path)
-    assert read_qrels(tmp_path, "dev") == rows[4:6] + rows[10:12]
-    assert sorted(read_qrels(tmp_path, "dev") + read_qrels(tmp_path, "test")) == rows
-
-
-def test_the_runs_of_seeds_figures_differ_in_what_the_decoder_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = FakeTraining()
-    commands: list[list[str]] = []
-    monkeypatch.setattr(seed_figures, "train", fake.train)
-    monkeypatch.setattr(seed_figures, "run_or_exit", commands.append)
-    runs = seed_figures.pretrained(tmp_path / "shards", tmp_path, 100)
-    recipes = {name: fake.pretrained[run] for name, run in runs.items()}
-    for attention, window in (("window 2", 2), ("whole past", "all")):
-        for name in seed_figures.SETTINGS:
-            recipe = recipes[f"{name}, {attention}"]
-            method = recipe.method
-            assert (method.name, method.decoder_layers, method.window) == ("seed", 3, window)
-            assert method.freeze_encoder is name.endswith("RoBERTa-CLS") is (recipe.init_from == runs["mlm"])
-            assert method.cls is not name.startswith("no-CLS")
-        assert recipes[f"no-CLS, {attention}"].method.loss_weights.mlm == 0
-    shared = {recipe.model_dump_json(include={"steps", "batch", "optimizer", "data"}) for recipe in recipes.values()}
-    assert len(shared) == 1
-    seed_figures.draw(runs, tmp_path / "held_out", tmp_path)
-    drawn = {Path(command[command.index("--out") + 1]).stem: command for command in commands}
-    restricted, full = (f"no-CLS={runs[f'no-CLS, {attention}']}" for attention in seed_figures.ATTENTION)
-    assert restricted in drawn["figure_3b"]
-    assert full in drawn["figure_3a"]
-    assert "cosine" in drawn["figure_4"]
-    assert {f"masked LM alone={runs['mlm']}", "loss/mlm"} < set(drawn["figure_5"])

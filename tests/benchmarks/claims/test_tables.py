@@ -2,18 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.claims import negatives, pipelines, rankers_table, stages
-from benchmarks.claims.matching_collections import Model, Study, held_out
-from benchmarks.claims.matching_tables import p_values
-from benchmarks.claims.negatives import KINDS, OWN
+from benchmarks.claims import pipelines
 from benchmarks.claims.tables import Row, report, table
 from benchmarks.claims.tunings import COLLECTIONS, TEXTS, Tuning
-from benchmarks.demo import long
 from deepsiam.trainer.ranking.evaluation.metrics import Metrics
 from deepsiam.trainer.ranking.evaluation.results_file import About, Results, SystemStage, results_of, write_results
 
@@ -52,72 +47,11 @@ def test_a_table_of_starts_for_every_collection_and_one_of_the_rates() -> None:
     assert alone.endswith(" |  |  |")  # no p-value against a start that was not measured
 
 
-def test_matching_models_have_p_values_of_neighbours() -> None:
-    study = Study("irc", "lists", Path(), held_out("irc"), {"one": Model(""), "two": Model("")}, ("mrr", "other"))
-    values = {("one", "random"): 0.1, ("two", "random"): 0.2, ("one", "seed"): 0.4, ("two", "seed"): 0.8}
-    found: Any = {("IRC", "mrr", *of): [[value] * 40] * 2 for of, value in values.items()}
-    assert p_values(study, found, "IRC", ["random", "seed"]).splitlines() == [
-        "- from random weights: two +0.1000 against one, p = 0.0001",
-        "- from SEED: two +0.4000 against one, p = 0.0001",
-        "- one: from SEED +0.3000 against random weights, p = 0.0001",
-        "- two: from SEED +0.6000 against random weights, p = 0.0001",
-    ]
-
-
-def test_stages_have_means_over_seeds_and_p_values_against_all_stages() -> None:
-    seeds = [dict.fromkeys(stages.COLLECTIONS, [mrr] * 40) for mrr in (0.1, 0.3)]
-    rows = dict.fromkeys(stages.CHAINS, seeds) | {"the mix alone": [seeds[0]] * 2}
-    head, _, *lines = stages.table(rows, dict.fromkeys(stages.COLLECTIONS, [0.5] * 40)).splitlines()
-    assert head == f"| stages | {' | '.join(f'{name}, 40 queries' for name in stages.COLLECTIONS)} |"
-    assert lines[0] == "| all stages" + " | 0.2000" * 4 + " |"
-    assert lines[1] == "| without text" + " | 0.2000 (p = 1.0000)" * 4 + " |"
-    assert lines[4].startswith("| the mix alone | 0.1000 (p = 0.0001) |")
-    assert lines[5] == "| BM25" + " | 0.5000" * 4 + " |"
-
-
-def test_negatives_have_means_seeds_and_p_values_against_the_batchs() -> None:
-    values = {
-        kind: {seed: dict.fromkeys(COLLECTIONS, [(i + 2 * seed) / 20] * 40) for seed in (1, 2)}
-        for i, kind in enumerate(KINDS)
-    }
-    head, _, *lines = negatives.table(values).splitlines()
-    assert head == f"| negatives | {' | '.join(COLLECTIONS)} |"
-    assert [line.split(" | ")[0] for line in lines] == [f"| {kind}" for kind in KINDS]
-    assert lines[0] == f"| the batch's{' | 0.1500 (0.1000, 0.2000)' * 3} |"
-    assert lines[[*KINDS].index(OWN)] == f"| {OWN}{' | 0.3000 (0.2500, 0.3500), p = 0.0001' * 3} |"
-
-
-def test_labels_have_means_and_p_values_against_each_other_start() -> None:
-    rows = long.table("labels", {"random": {500: [0.5] * 30}, "seed": {500: [1.0] * 30}}).splitlines()
-    assert rows[0] == "| labels | random weights | SEED | p, SEED against random weights |"
-    assert rows[2].startswith("| 500 | 0.5000 | 1.0000 | 0.0")
-
-
 def results(values: Mapping[str, float], stages: Mapping[str, list[SystemStage]]) -> Results:
     """Return the results of systems, with one value for all four queries and every metric."""
     measured = {name: Metrics(dict.fromkeys(METRICS, np.full(4, value))) for name, value in values.items()}
     about = About(collection="c", split="test", queries=4, corpus=9)
     return results_of(measured, {name: (name, stages[name]) for name in values}, about)
-
-
-def test_rankers_from_several_starts_are_side_by_side() -> None:
-    values = {"bm25": 0.1, "dense": 0.2, "dense_bm25": 0.3, "duo": 0.4, "file": 0.5}
-    passes = {"bm25": 0.0, "dense": 1.0, "dense_bm25": 1.0, "duo": 2450.0, "file": None}
-    stages = {name: [SystemStage(stage=name, passes=number)] for name, number in passes.items()}
-    seeds = [
-        results({name: value + more * (name != "bm25") for name, value in values.items()}, stages)
-        for more in (0.0, 0.2, -0.1, 0.05)
-    ]
-    titles = {"bm25": "BM25", "dense": "one vector", "duo": "duels", "file": "a file"}
-    assert rankers_table.table({"ours": seeds[:3], "theirs": seeds[3:]}, titles) == [
-        "| system | forward passes a query | from ours | fused with BM25 | from theirs | fused with BM25 |",
-        "|---|---|---|---|---|---|",
-        "| BM25 | 0 | 0.1000 |  | 0.1000 |  |",
-        "| one vector | 1 | 0.2333 ± 0.1528 (p ≤ 1.0000) | 0.3333 ± 0.1528 (p ≤ 0.1260) | 0.2500 (p = 0.1260) "
-        "| 0.3500 (p = 0.1260) |",
-        "| duels | 2,450 | 0.4333 ± 0.1528 (p ≤ 0.1260) |  | 0.4500 (p = 0.1260) |  |",
-        "| a file |  | 0.5333 ± 0.1528 (p ≤ 0.1260) |  | 0.5500 (p = 0.1260) |  |",
-    ]
 
 
 STAGES = {

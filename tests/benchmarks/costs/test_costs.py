@@ -13,7 +13,7 @@ import torch
 from benchmarks.common import calibration, made_up_shards, side_by_side
 from benchmarks.costs import curve_cases, curves, pieces, quick, quick_pieces
 from benchmarks.costs.curve_cases import CURVES
-from benchmarks.costs.quick import Results, Spread, other_kinds, table, verdict
+from benchmarks.costs.quick import Spread, verdict
 from benchmarks.costs.quick_pieces import STEPS, PieceSizes
 from tests import toy
 
@@ -78,17 +78,6 @@ def test_curves_are_measured_fitted_written_and_drawn(
     assert "decoder: exponent " in capsys.readouterr().out
 
 
-def test_the_law_of_a_curve_is_fitted_to_the_medians_and_its_range_is_that_of_the_rounds() -> None:
-    sizes = (2, 4, 8, 16)
-    values = {str(n): [n**exponent for exponent in (1.0, 1.1, 1.5)] for n in sizes}
-    result = curves.in_numbers(replace(CURVES["length"], sizes=sizes), values)
-    assert result["law"]["exponent"] == pytest.approx(1.1, abs=1e-3)
-    assert result["exponents"] == pytest.approx({"min": 1.0, "median": 1.1, "max": 1.5}, abs=1e-3)
-    assert result["slope"] == pytest.approx(1.1)
-    last = list(curves.lines_of("length", result))[-1]
-    assert last.startswith("length: exponent 1.10 (1.00 to 1.50), expected 1 to 2")
-
-
 def cost(low: float, middle: float, high: float) -> Spread:
     return Spread(min=low, median=middle, max=high)
 
@@ -110,20 +99,6 @@ THEN = cost(0.9, 1.0, 1.1)
 )
 def test_a_cost_moved_where_the_ranges_are_apart_and_the_medians_differ_by_15_percent(now: Spread, words: str) -> None:
     assert verdict(now, THEN) == words
-
-
-def test_the_table_has_a_line_for_every_piece_of_either_side_and_says_where_the_machine_differs() -> None:
-    machine = {"cpu": "A", "instructions": ["AVX2"]}
-    then = Results(machine=machine, rounds=3, pieces={"a": THEN, "old one": THEN})
-    other = {**machine, "instructions": ["AVX2", "AVX512"], "commit": "other"}
-    now = Results(machine=other, rounds=3, pieces={"a": cost(1.9, 2.0, 2.1), "new one": THEN})
-    assert [re.split(r"\s{2,}", line) for line in table(now, then)][1:] == [
-        ["a", "2 (1.9 to 2.1)", "1 (0.9 to 1.1)", "2.00", "slower by 2.00"],
-        ["new one", "1 (0.9 to 1.1)", "new"],
-        ["old one", "1 (0.9 to 1.1)", "not measured any more"],
-        ["the committed numbers are of another kind: instructions: ['AVX2'] then, ['AVX2', 'AVX512'] now"],
-    ]
-    assert not list(other_kinds(machine, machine))
 
 
 def test_every_piece_is_measured_written_and_compared_with_what_was_written(

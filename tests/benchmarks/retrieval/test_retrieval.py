@@ -3,17 +3,13 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
-import torch
 
 from benchmarks.common import machine, side_by_side
 from benchmarks.retrieval import __main__ as retrieval
-from benchmarks.retrieval import encoding, search, whole_path
+from benchmarks.retrieval import search, whole_path
 from deepsiam.trainer.ranking.retrieval.search import CORPUS_BLOCK
 from tests import warm
 
@@ -75,28 +71,9 @@ def test_every_part_is_measured_and_written(
         assert line in printed
 
 
-def test_rivals_whose_vectors_differ_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    rivals = SimpleNamespace(ours=lambda: np.zeros((2, 4)), theirs=lambda: np.full((2, 4), 2e-4))
-    monkeypatch.setattr(encoding, "Encoders", lambda *_: rivals)
-    sizes = replace(retrieval.SIZES["encoding"], **TINY["encoding"])
-    with pytest.raises(AssertionError, match="Not equal"):
-        encoding.compare(sizes, torch.float32, 0.0, {})
-
-
 @pytest.mark.slow
 def test_memory_is_that_of_the_search_alone() -> None:
     sizes = search.SearchSizes(texts=100_000, width=256, queries=256, best=5)  # 102 MB, not counted
     scores = sizes.queries * CORPUS_BLOCK * 4  # 8 MB
     # two to five blocks of scores, by how malloc and BLAS keep theirs on a machine; far less than the vectors
     assert scores < search.memory_of(sizes, search.OURS) < 8 * scores
-
-
-def test_the_fitted_exponent_is_that_of_the_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = {"collection": 1.0, "collection, memory": 2.0}
-    monkeypatch.setattr(
-        whole_path, "_elsewhere", lambda _, passages: {name: passages**power for name, power in costs.items()}
-    )
-    sizes = replace(retrieval.SIZES["path"], passages=(10, 100, 1000))
-    growth = whole_path.measure(sizes, 0.0)["growth"]
-    assert {name: growth[name]["exponent"] for name in costs} == pytest.approx(costs, abs=1e-3)
-    assert asdict(sizes)["passages"] == (10, 100, 1000)
