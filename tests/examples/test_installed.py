@@ -23,6 +23,12 @@ ON_PATH = "tests.examples.on_path"
 SPOKEN = "1\n00:00:01,000 --> 00:00:02,500\nThe fox jumps\nover the dog.\n"
 
 
+def printed_by(done: subprocess.CompletedProcess[str]) -> str:
+    """What a command printed, which succeeded."""
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package, installed from a copy: setuptools leaves files beside what it builds."""
@@ -48,25 +54,16 @@ def pretrained(installed: Path, shards: Path, tmp_path_factory: pytest.TempPathF
     process = toy.start(2, ON_PATH, installed, "trainer.pretrain", recipe, printed=printed)
     read_to(process, printed, "step 5/")
     kill(process)
-    done = toy.launch(2, ON_PATH, installed, "trainer.pretrain", recipe, "--resume")
-    assert done.returncode == 0, done.stderr
-    assert "resuming from" in done.stdout
+    assert "resuming from" in printed_by(toy.launch(2, ON_PATH, installed, "trainer.pretrain", recipe, "--resume"))
     return recipe
 
 
 @pytest.fixture(scope="module")
 def finetuned(installed: Path, pretrained: Path, toy_collection: Path) -> Path:
     """A run of the two-way model, from the bag of words."""
-    method = {"name": "two_way"}
-    recipe = toy.finetune_recipe(
-        pretrained.with_name("two_way.yaml"),
-        toy_collection,
-        method=method,
-        init_from=str(pretrained.with_suffix("")),
-        steps=4,
-    )
-    done = toy.launch(2, ON_PATH, installed, "trainer.finetune", recipe)
-    assert done.returncode == 0, done.stderr
+    changes = {"method": {"name": "two_way"}, "init_from": str(pretrained.with_suffix("")), "steps": 4}
+    recipe = toy.finetune_recipe(pretrained.with_name("two_way.yaml"), toy_collection, **changes)
+    printed_by(toy.launch(2, ON_PATH, installed, "trainer.finetune", recipe))
     return recipe.with_suffix("")
 
 
@@ -90,13 +87,10 @@ def test_it_is_finetuned_ranked_and_exported(installed: Path, finetuned: Path, t
     results = finetuned.with_name("results.json")
     options = ["--collection", toy_collection, "--split", "test", "--system", f"two_way={finetuned}"]
     more = ["--metrics", "success@100", "--out", results]
-    done = toy.run(ON_PATH, installed, "trainer.evaluate", *options, *more)
-    assert done.returncode == 0, done.stderr
-    assert "Success@100" in done.stdout
+    assert "Success@100" in printed_by(toy.run(ON_PATH, installed, "trainer.evaluate", *options, *more))
     (system,) = json.loads(results.read_text())["systems"].values()
     assert system["metrics"]["success@100"] == system["metrics"]["recall@100"] > 0.5  # of one relevant document each
-    done = toy.run(ON_PATH, installed, "trainer.export", finetuned, finetuned.with_name("export"))
-    assert done.returncode == 0, done.stderr
+    printed_by(toy.run(ON_PATH, installed, "trainer.export", finetuned, finetuned.with_name("export")))
     assert (finetuned.with_name("export") / "modules.json").is_file()
 
 
@@ -105,11 +99,9 @@ def test_its_source_is_a_command_whose_workers_find_it(installed: Path, tmp_path
     for name in "abcd":
         (tmp_path / "in" / f"{name}.srt").write_text(SPOKEN.replace("fox", f"fox {name}"))
     options = ["--out", tmp_path / "out", "--vocab-size", "60", "--workers", "2"]
-    done = toy.run(ON_PATH, installed, "data_prep", "subtitles", tmp_path / "in", *options)
-    assert done.returncode == 0, done.stderr
+    printed_by(toy.run(ON_PATH, installed, "data_prep", "subtitles", tmp_path / "in", *options))
     assert Manifest.load(tmp_path / "out" / "shards").total("documents") == 4
-    done = toy.run(ON_PATH, installed, "data_prep", "--help")
-    assert ".srt files" in done.stdout
+    assert ".srt files" in printed_by(toy.run(ON_PATH, installed, "data_prep", "--help"))
 
 
 def test_without_the_package_each_command_says_so_in_one_line(
@@ -130,12 +122,9 @@ def test_without_the_package_each_command_says_so_in_one_line(
         "DEEPSIAM_IMPORTS=deepsiam_examples.two_way"
     )
     named = {VARIABLE: "deepsiam_examples.two_way"}
-    done = toy.run(ON_PATH, EXAMPLES, *map(str, evaluate), **named)  # on the path, not installed
-    assert done.returncode == 0, done.stderr
+    printed_by(toy.run(ON_PATH, EXAMPLES, *map(str, evaluate), **named))  # on the path, not installed
 
 
 def test_a_recipe_may_name_the_modules(pretrained: Path) -> None:
     values = ["--resume", "imports=[deepsiam_examples.bag_of_words,deepsiam_examples.radam]", "steps=9"]
-    done = toy.launch(2, ON_PATH, EXAMPLES, "trainer.pretrain", pretrained, *values)
-    assert done.returncode == 0, done.stderr
-    assert "step 9/9" in done.stdout
+    assert "step 9/9" in printed_by(toy.launch(2, ON_PATH, EXAMPLES, "trainer.pretrain", pretrained, *values))

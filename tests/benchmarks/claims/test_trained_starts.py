@@ -10,18 +10,18 @@ import pytest
 
 from benchmarks.claims import matching, pretraining, stages
 from benchmarks.claims.matching import MatchingBench
-from benchmarks.claims.matching_collections import CLASSIC, Fold, Model, Part, Study, held_out
+from benchmarks.claims.matching_collections import Fold, Model, Part, Study, held_out
 from benchmarks.claims.matching_tables import table
 from benchmarks.claims.material import MIXED, Material
-from benchmarks.claims.pretraining import EMBEDDINGS, METHODS, PAIRS, RANDOM, PretrainingBench
-from benchmarks.claims.stages import ALL, CHAINS, COLLECTIONS, DOCSTRINGS, StagesBench
+from benchmarks.claims.pretraining import PAIRS, PretrainingBench
+from benchmarks.claims.stages import CHAINS, COLLECTIONS, StagesBench
 from benchmarks.claims.tunings import RATES, Values
 from benchmarks.common import training
 from deepsiam.trainer.ranking.evaluation.metrics import Metrics
 from tests.benchmarks.fake_training import FakeTraining
 from tests.toy import ROOT
 
-TOKENS, TOKENS_A_STEP, STEPS = 1000, 300.0, 4
+TOKENS, TOKENS_A_STEP = 1000, 300.0
 ITEMS = 9  # queries of a split in the study of matching models
 
 
@@ -93,66 +93,6 @@ def test_a_rate_is_chosen_with_the_first_seed_and_off_the_ranked_queries(
     row = bench.row("mlm", [1, 2])
     assert sorted(row.rates.values()) == second == sorted([*[1e-3] * len(PAIRS), max(RATES), max(RATES)])
     assert len(row.seeds) == 2
-
-
-def test_starts_differ_in_what_they_keep(bench: PretrainingBench, trained: Starts) -> None:
-    for name in (RANDOM, "mlm", f"mlm{EMBEDDINGS}", "ict"):
-        bench.ranked(name, 1)
-    mlm, ict = (bench.runs / f"{name}-1" for name in ("mlm", "ict"))
-    assert set(trained.pretrained) == {mlm, ict}  # random weights and embeddings need no training of their own
-    starts = {(recipe.init_from, recipe.random_weights) for recipe in trained.finetuned.values()}
-    assert starts == {(mlm, True), (mlm, False), (mlm / "embeddings 1", False), (ict, False)}
-
-
-def test_every_method_reads_the_tokens_of_the_budget(bench: PretrainingBench, trained: Starts) -> None:
-    for name in METHODS:
-        bench.ranked(name, 1)
-    recipes = trained.pretrained.values()
-    assert len(recipes) == len(METHODS)
-    assert {(recipe.steps, recipe.checkpoint.every) for recipe in recipes} == {(STEPS, STEPS)}
-    types = {recipe.method.name: recipe.trunk["model_type"] for recipe in recipes if recipe.trunk}
-    assert types.pop("clm") == "modernbert-decoder"
-    assert set(types.values()) == {"modernbert"}
-    assert {tuple(recipe.data.sources) for recipe in recipes} == {MIXED, ("reddit",)}
-
-
-def test_a_later_process_measures_only_what_was_not_measured(bench: PretrainingBench, trained: Starts) -> None:
-    first = bench.ranked("ict", 1)
-    before = len(trained.ranked)
-    assert PretrainingBench(bench.material, bench.out, TOKENS).ranked("ict", 1) == first
-    assert len(trained.ranked) == before
-    PretrainingBench(bench.material, bench.out, 2 * TOKENS).ranked("ict", 1)
-    assert len(trained.ranked) == 2 * before
-
-
-def test_every_stage_starts_from_the_one_before_and_each_is_left_out_once(
-    ready: Material, trained: Starts, tmp_path: Path
-) -> None:
-    bench = staged(ready, tmp_path, TOKENS)
-    values = bench.ranked(ALL, 1)
-    assert {name: set(of) for name, of in values.items()} == dict.fromkeys(COLLECTIONS, {max(RATES)})
-    assert {name: len(of) for name, of in values.items()} == {DOCSTRINGS: 1, **dict.fromkeys(CLASSIC, 2)}
-    tested = {(run.name, split) for run, split in trained.ranked if not split.endswith("dev")}
-    assert len({run for run, _ in tested}) == 2
-    for fold, other in (("first", "second"), ("second", "first")):
-        run = f"text-pairs-mix-{other}-{max(RATES):g}-1"
-        assert {split for name, split in tested if name == run} == {"test", *(f"{name}-{fold}" for name in CLASSIC)}
-        recipe = next(recipe for path, recipe in trained.finetuned.items() if path.name == run)
-        assert [source.split for source in recipe.data.sources.values()] == [other, "train"]
-    for row in CHAINS:
-        bench.ranked(row, 1)
-    starts = {run.name: recipe.init_from and recipe.init_from.name for run, recipe in trained.recipes.items()}
-    unmixed = {"text-1": None, "pairs-1": None, "text-pairs-1": "text-1"}
-    assert {name: start for name, start in starts.items() if "mix" not in name} == unmixed
-    mix = f"mix-first-{max(RATES):g}-1"
-    assert {before: starts[f"{before}-{mix}"] for before in ("text-pairs", "text", "pairs")} == {
-        "text-pairs": "text-pairs-1",
-        "text": "text-1",
-        "pairs": "pairs-1",
-    }
-    (alone,) = (recipe for run, recipe in trained.finetuned.items() if run.name == mix)
-    assert (alone.init_from and alone.init_from.name, alone.random_weights) == ("text-1", True)
-    assert {recipe.steps for recipe in trained.pretrained.values()} == {STEPS}
 
 
 MODELS = {"one": Model("siamese_small", {"steps": 7}), "two": Model("colbert_small")}

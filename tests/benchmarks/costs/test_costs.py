@@ -5,14 +5,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
 from benchmarks.common import calibration, made_up_shards, side_by_side
-from benchmarks.costs import curve_cases, curves, quick
+from benchmarks.costs import curve_cases, curves, pieces, quick, quick_pieces
 from benchmarks.costs.curve_cases import CURVES
-from benchmarks.costs.quick import Results, Spread, other_kinds, table, verdict
+from benchmarks.costs.quick import Spread, verdict
 from benchmarks.costs.quick_pieces import STEPS, PieceSizes
 from tests import toy
 
@@ -27,14 +28,23 @@ SIZES = {
     "preparation": (0.01, 0.02, 0.04),
     "resume": (1, 2, 4),
 }
+TRUNK = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 200}
 PIECES = PieceSizes(
-    changes=("trunk.hidden_size=16", "trunk.num_attention_heads=2", "trunk.num_hidden_layers=1"),
+    changes=(*(f"trunk.{key}={value}" for key, value in TRUNK.items()), "batch.size=4", "batch.micro=2"),
     megabytes=0.02,
     tokens=150_000,
     micro_batches=2,
     verified=1,
     pool=50,
 )
+SMALL: dict[ModuleType, dict[str, int]] = {
+    curve_cases: {"RESUMED_SHARDS": 1, "CHUNKS_PER_SHARD": 1},
+    made_up_shards: {"CHUNKS_PER_SHARD": 1, "MICRO_BATCH": 2, "MAX_TOKENS": 64, "VOCABULARY": 300},
+    pieces: {"WORDS": 300, "VOCABULARY": 300, "TRAINED_ON": 20},
+    quick_pieces: {"QUERIES": 8, "VOCABULARY": 300},
+    calibration: {"WORDS": 20_000, "SIDE": 64, "LONG": 1 << 12},
+    side_by_side: {"MOST_ROUNDS": 3},
+}
 
 
 @pytest.fixture
@@ -42,13 +52,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make everything small; the commands may set the threads of this process."""
     for name, sizes in SIZES.items():
         monkeypatch.setitem(CURVES, name, replace(CURVES[name], sizes=sizes))
-    monkeypatch.setattr(curve_cases, "RESUMED_SHARDS", 1)
-    monkeypatch.setattr(curve_cases, "CHUNKS_PER_SHARD", 1)
-    monkeypatch.setattr(made_up_shards, "CHUNKS_PER_SHARD", 1)
-    monkeypatch.setattr(made_up_shards, "MICRO_BATCH", 2)
-    monkeypatch.setattr(side_by_side, "MOST_ROUNDS", 3)
-    for name, size in {"WORDS": 20_000, "SIDE": 64, "LONG": 1 << 12}.items():
-        monkeypatch.setattr(calibration, name, size)
+    for module, numbers in SMALL.items():
+        for name, number in numbers.items():
+            monkeypatch.setattr(module, name, number)
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
     calibration._operands.cache_clear()
@@ -70,17 +76,6 @@ def test_curves_are_measured_fitted_written_and_drawn(
         assert all(0 < seconds["min"] <= seconds["median"] <= seconds["max"] for seconds in curve["seconds"])
     assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     assert "decoder: exponent " in capsys.readouterr().out
-
-
-def test_the_law_of_a_curve_is_fitted_to_the_medians_and_its_range_is_that_of_the_rounds() -> None:
-    sizes = (2, 4, 8, 16)
-    values = {str(n): [n**exponent for exponent in (1.0, 1.1, 1.5)] for n in sizes}
-    result = curves.in_numbers(replace(CURVES["length"], sizes=sizes), values)
-    assert result["law"]["exponent"] == pytest.approx(1.1, abs=1e-3)
-    assert result["exponents"] == pytest.approx({"min": 1.0, "median": 1.1, "max": 1.5}, abs=1e-3)
-    assert result["slope"] == pytest.approx(1.1)
-    last = list(curves.lines_of("length", result))[-1]
-    assert last.startswith("length: exponent 1.10 (1.00 to 1.50), expected 1 to 2")
 
 
 def cost(low: float, middle: float, high: float) -> Spread:
@@ -106,26 +101,8 @@ def test_a_cost_moved_where_the_ranges_are_apart_and_the_medians_differ_by_15_pe
     assert verdict(now, THEN) == words
 
 
-def results(pieces: dict[str, Spread], **machine: object) -> Results:
-    return Results(machine={"cpu": "A", "instructions": ["AVX2"], **machine}, rounds=3, pieces=pieces)
-
-
-def test_the_table_has_a_line_for_every_piece_of_either_side_and_says_where_the_machine_differs() -> None:
-    then = results({"a": THEN, "old one": THEN})
-    now = results({"a": cost(1.9, 2.0, 2.1), "new one": THEN}, instructions=["AVX2", "AVX512"], commit="other")
-    rows = [re.split(r"\s{2,}", line) for line in table(now, then)][1:]
-    kind = "the committed numbers are of another kind: instructions: ['AVX2'] then, ['AVX2', 'AVX512'] now"
-    assert rows == [
-        ["a", "2 (1.9 to 2.1)", "1 (0.9 to 1.1)", "2.00", "slower by 2.00"],
-        ["new one", "1 (0.9 to 1.1)", "new"],
-        ["old one", "1 (0.9 to 1.1)", "not measured any more"],
-        [kind],
-    ]
-    assert not list(other_kinds(then.machine, then.machine))
-
-
 def test_every_piece_is_measured_written_and_compared_with_what_was_written(
-    tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     committed = tmp_path / "quick.json"
     arguments = ["--rounds", "2", "--committed", str(committed)]
@@ -136,7 +113,9 @@ def test_every_piece_is_measured_written_and_compared_with_what_was_written(
     assert len(written["pieces"]) == len(STEPS) + 5
     written["pieces"]["search a pool"] = dict.fromkeys(("min", "median", "max"), 1e-9)
     committed.write_text(json.dumps(written))
+    one = {"search a pool": quick_pieces.Piece(lambda: sorted(range(10_000)), "python")}
+    monkeypatch.setattr(quick, "pieces", lambda folder, sizes: one)
     capsys.readouterr()
-    quick.main(arguments, PIECES)
+    quick.main(arguments)
     assert re.search(r"^search a pool .* slower by [\d.]+$", capsys.readouterr().out, re.MULTILINE)
     assert json.loads(committed.read_text()) == written

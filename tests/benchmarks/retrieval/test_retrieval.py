@@ -2,16 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
 from benchmarks.common import machine, side_by_side
 from benchmarks.retrieval import __main__ as retrieval
-from benchmarks.retrieval import encoding, search, whole_path
+from benchmarks.retrieval import search, whole_path
 from deepsiam.trainer.ranking.retrieval.search import CORPUS_BLOCK
 from tests import warm
 
@@ -37,14 +35,19 @@ def _few_rounds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.slow
 def test_every_part_is_measured_and_written(
-    forked_python: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    forked_python: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "out.json"
+    out, described = tmp_path / "out.json", machine.describe()
+    monkeypatch.setattr(machine, "describe", lambda: {**described, "instructions": ["AVX512-BF16"]})
+    monkeypatch.setattr(whole_path, "ProcessPoolExecutor", lambda workers, context: ThreadPoolExecutor(workers))
+    monkeypatch.setattr(whole_path, "WORDS", 300)
     retrieval.main(["--minutes", "60", "--sizes", json.dumps(TINY), "--out", str(out)])
     results = json.loads(out.read_text())
     assert results["skipped"] == {}
     parts = results["parts"]
-    assert parts["encoding"]["ratios"]["deepsiam / sentence-transformers, float32"]["min"] > 0
+    assert parts["encoding"]["rounds"] == {"float32": 3, "bfloat16": 3}
+    for precision in ("float32", "bfloat16"):
+        assert parts["encoding"]["ratios"][f"deepsiam / sentence-transformers, {precision}"]["min"] > 0
     assert parts["search"]["rounds"] == 3
     assert parts["search"]["memory_bytes"].keys() == {"deepsiam", "faiss IndexFlatIP"}
     assert parts["sparse"]["memory_bytes"].keys() == {"deepsiam", "scipy product", "bm25s"}
@@ -68,38 +71,9 @@ def test_every_part_is_measured_and_written(
         assert line in printed
 
 
-def test_both_libraries_encode_in_half_precision_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    described = {"instructions": ["AVX512-BF16"]}
-    monkeypatch.setattr(machine, "describe", lambda: described)
-    sizes = replace(retrieval.SIZES["encoding"], **TINY["encoding"])
-    results = encoding.measure(sizes, 600.0)
-    assert results["rounds"] == {"float32": 3, "bfloat16": 3}
-    assert len(results["rates"]) == 4
-
-
-def test_rivals_whose_vectors_differ_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        encoding.Encoders, "ours", lambda self: np.zeros((self.library.encode(self.texts).shape), np.float32)
-    )
-    sizes = replace(retrieval.SIZES["encoding"], **TINY["encoding"])
-    with pytest.raises(AssertionError, match="Not equal"):
-        encoding.compare(sizes, torch.float32, 0.0, {})
-
-
 @pytest.mark.slow
 def test_memory_is_that_of_the_search_alone() -> None:
     sizes = search.SearchSizes(texts=100_000, width=256, queries=256, best=5)  # 102 MB, not counted
     scores = sizes.queries * CORPUS_BLOCK * 4  # 8 MB
     # two to five blocks of scores, by how malloc and BLAS keep theirs on a machine; far less than the vectors
     assert scores < search.memory_of(sizes, search.OURS) < 8 * scores
-
-
-def test_the_fitted_exponent_is_that_of_the_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = {"collection": 1.0, "collection, memory": 2.0}
-    monkeypatch.setattr(
-        whole_path, "_elsewhere", lambda _, passages: {name: passages**power for name, power in costs.items()}
-    )
-    sizes = replace(retrieval.SIZES["path"], passages=(10, 100, 1000))
-    growth = whole_path.measure(sizes, 0.0)["growth"]
-    assert {name: growth[name]["exponent"] for name in costs} == pytest.approx(costs, abs=1e-3)
-    assert asdict(sizes)["passages"] == (10, 100, 1000)

@@ -2,128 +2,20 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.scaling import __main__ as scaling
-from benchmarks.scaling import communication, hosts, saving
-from benchmarks.scaling.communication import ACCUMULATION, PAYLOAD, ZERO, compare, line_of, spread_of
-from benchmarks.scaling.delayed_switch import POLL_SECONDS, Switch
-from benchmarks.scaling.hosts import Lines
-from benchmarks.scaling.ranks import APART, ONE, TWO, RankSettings, run
-from benchmarks.scaling.ranks import scaling as ratios_of
-from benchmarks.scaling.start_up import HERE, PARTS, THERE, cpu, rest, summary
+from benchmarks.scaling import communication
+from benchmarks.scaling.communication import ACCUMULATION, PAYLOAD, ZERO, compare, line_of
+from benchmarks.scaling.ranks import RankSettings, run
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.cluster.planning.communication import Zero, collectives
 from tests import toy
 
-BURN = "import time\nwhile time.process_time() < 0.3: pass\n"
-A, B, C, ALL = b"aaaaaa", b"bbbbbb", b"cccccc", b"\xff" * 6  # a frame begins with its destination, then its source
 SIZES = [1_000_000, 500_000]
 BYTES = 4 * sum(SIZES)
-
-
-def test_efficiencies_are_those_within_a_round() -> None:
-    # a micro-batch takes 1 s, the exchange between two ranks 1 s more; all times are doubled in the second round
-    sizes = (1, 2, 4)
-    alone = {size: [float(size), 2.0 * size] for size in sizes}
-    seconds = {ONE: alone, TWO: {size: [size + 1.0, 2.0 * size + 2.0] for size in sizes}, APART: alone}
-    found = ratios_of(seconds, sizes)
-    assert {size: one["median"] for size, one in found["weak"].items()} == pytest.approx({1: 1 / 2, 2: 2 / 3, 4: 4 / 5})
-    assert {size: one["median"] for size, one in found["strong"].items()} == pytest.approx({2: 1.0, 4: 4 / 3})
-    assert found["break_even"] == 4
-    assert all(one == {"min": 1.0, "median": 1.0, "max": 1.0} for one in found["possible"].values())
-    assert ratios_of({**seconds, TWO: {size: [9.0, 9.0] for size in sizes}}, sizes)["break_even"] is None
-
-
-def test_the_parts_of_a_death_are_found_in_the_lines_of_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    lines: Lines = [
-        (0.0, ""),
-        (1.0, "supervise: step 0 of 40: starting deepspeed --include a@b"),
-        (5.0, "step 8/40  mlm 5.0  1.0k tokens/s"),
-        (16.0, "supervise: step 5 of 40: ended with code 76"),
-        (30.0, "supervise: step 5 of 40: starting deepspeed --include a:0 --resume"),
-        (41.0, "step 6/40  mlm 5.0  1.0k tokens/s"),
-    ]
-    cuts: list[int] = []
-
-    class Cables:
-        addresses, hostfile = ("a", "b"), tmp_path / "hostfile"
-        cut, mend = cuts.append, cuts.append
-
-    class Made:
-        def __enter__(self) -> tuple[Any, Path]:
-            return Cables, tmp_path / "run.yaml"
-
-        def __exit__(self, *_: object) -> None: ...
-
-    def watched(_: object, command: Sequence[str], at: dict[str, Any]) -> Lines:
-        assert command[1:4] == ["-m", "trainer.supervise", "--"]
-        at["step 8/"]()
-        return lines
-
-    monkeypatch.setattr(hosts, "made", lambda number: Made())
-    monkeypatch.setattr(hosts, "watch", watched)
-    found = hosts.death(hosts.DeathSizes(hosts=2, at=8, hang_seconds=10), 0.5)
-    medians = {name: one["median"] for name, one in found["spread"].items()}
-    assert medians == {"from death to the next step": 36, "noticed": 11, "started again": 14, "next step": 11}
-    assert cuts[:2] == [1, 1]  # disconnected, then reconnected
-
-
-def test_checkpoints_grow_and_are_compared_with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def measured(_: Path, sizes: list[str]) -> dict[str, Any]:
-        layers = int(sizes[-1])
-        return {"bytes": layers * 10**6, "save": {"seconds": {"deepsiam": [3.0 * layers], "torch": [2.0 * layers]}}}
-
-    monkeypatch.setattr(scaling, "measure_code", measured)
-    found = scaling.checkpoints(scaling.CheckpointSizes(hidden=8, layers=(1, 4), rounds=2), 60)
-    assert found["seconds"] == {
-        10**6: {"deepsiam": [3.0, 3.0], "torch": [2.0, 2.0]},
-        4 * 10**6: {"deepsiam": [12.0, 12.0], "torch": [8.0, 8.0]},
-    }
-    assert found["ratios"]["4 MB"]["median"] == 1.5
-    assert any("4 MB, to torch.save" in line for line in scaling.lines_of("checkpoints", found))
-
-
-def test_saving_by_two_codes_is_compared_within_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reports of the two checkouts are made up: the second round takes twice as long."""
-    asked = []
-
-    def report(code: Path, sizes: list[str]) -> dict[str, Any]:
-        asked.append(code.name)
-        seconds = 1.0 if len(asked) <= 2 else 2.0
-        own = {"deepsiam": [seconds * (2 if code.name == "here" else 8)], "torch": [seconds]}
-        return {"bytes": 10, "save": {"seconds": own}, "load": {"seconds": own}}
-
-    monkeypatch.setattr(saving, "measure_code", report)
-    results = saving.measure_codes(Path("here"), Path("there"), 2, [])
-    assert asked == ["here", "there"] * 2
-    for what in ("save", "load"):
-        assert results[what]["seconds"][HERE] == [2.0, 4.0]
-        assert results[what][f"{HERE} / torch beside {HERE}"]["median"] == 2.0
-        assert results[what][f"{THERE} / torch beside {THERE}"]["median"] == 8.0
-        assert results[what][f"{HERE} / {THERE}"] == {"min": 0.25, "median": 0.25, "max": 0.25}
-
-
-def test_starts_of_two_codes_are_compared_within_each_round() -> None:
-    assert rest({"whole": 20.0, "launcher": 4.0, "imports": 6.0}) == 4.0  # without every rank's imports
-    here, there = {part: [1.0, 2.0] for part in PARTS}, {part: [4.0, 4.0] for part in PARTS}
-    assert f"{HERE} / {THERE}" not in summary({HERE: here})
-    results = summary({HERE: here, THERE: there})
-    assert results[f"{HERE} / {THERE}"]["whole"] == {"min": 0.25, "median": 0.375, "max": 0.5}
-    assert results[HERE]["wall"]["median"] == 1.5
-
-
-def test_the_time_of_a_command_is_that_of_its_children_before_and_after_the_first_step() -> None:
-    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BURN!r}], check=True)"
-    after = "print('step 1/1  mlm 9.4', flush=True); import time; time.sleep(0.2)"
-    seconds, before, end = cpu(Path.cwd(), [sys.executable, "-c", f"{child}; {after}"])
-    assert seconds > 0.3
-    assert before > 0.25
-    assert end >= 0.2
 
 
 def measured(stage: int, ranks: int, bits: float, delay: float) -> dict[str, Any]:
@@ -148,38 +40,6 @@ def test_ranks_that_behave_as_the_model_have_the_ratio_one(stage: int, ranks: in
     assert row["seconds"]["ratio"] == pytest.approx(1)
     assert row["without_exchange"] == 0.25
     assert f"{ranks} hosts  ZeRO-{stage}    50 Mbit/s  5 ms" in line_of(row)
-
-
-def test_what_differs_from_the_model_shows_in_the_ratios() -> None:
-    found = measured(1, 2, 50e6, 0.0)
-    found["networks"][0] |= {"seconds": [100.0], "bytes": [BYTES, 3 * BYTES]}
-    (row,) = compare(found, 2, 1)
-    assert row["bytes"]["ratio"] == pytest.approx(2)  # 3 x BYTES from the host that sent more; the model says 1.5
-    assert row["seconds"]["measured"] == 99.75
-    rows = [row, *compare(measured(1, 2, 50e6, 0.0), 2, 1)]
-    assert spread_of(rows, "bytes") == pytest.approx({"min": 1.0, "median": 1.5, "max": 2.0})
-
-
-def test_a_frame_goes_to_the_port_of_its_destination_or_to_all_others() -> None:
-    switch = Switch(3)
-    sent = [(0, ALL + A, [1, 2]), (1, A + B, [0]), (2, B + C, [1]), (0, A + A, [])]
-    for port, frame, ports in sent:
-        switch.receive(port, frame, 0.0)
-        assert switch.due(0.0) == [(out, frame) for out in ports]
-
-
-def test_frames_are_kept_until_they_are_due_and_leave_in_order() -> None:
-    switch = Switch(2)
-    switch.delay = 0.5
-    for number in range(3):
-        switch.receive(0, B + A + bytes([number]), 10.0)
-    assert switch.due(10.4) == []
-    assert switch.wait(10.49) == pytest.approx(0.01)
-    switch.delay = 0.0
-    switch.receive(1, A + B, 10.4)
-    assert switch.due(10.4) == [(0, A + B)]
-    assert switch.due(10.6) == [(1, B + A + bytes([number])) for number in range(3)]
-    assert switch.wait(10.6) == POLL_SECONDS
 
 
 @pytest.mark.slow

@@ -1,15 +1,15 @@
 """The step benchmark with a case that takes milliseconds, in its own process, in which DeepSpeed joins the ranks.
 
-python -m tests.benchmarks.step.tiny_steps losses                    the losses of three steps, by rival, as JSON
-python -m tests.benchmarks.step.tiny_steps full_size                 what is measured of a step of full size, as JSON
-python -m tests.benchmarks.step.tiny_steps measure [ARGUMENT ...]    the benchmark's own command
+python -m tests.benchmarks.step.tiny_steps [ARGUMENT ...]    prints, as JSON, the losses of three steps by rival, and
+                                                             what is measured of a step of full size; then runs the
+                                                             benchmark's own command
 """
 
 import json
 import sys
 from typing import Any
 
-from benchmarks.common import side_by_side, step_cases
+from benchmarks.common import machine, side_by_side, step_cases
 from benchmarks.common.step_cases import Case, recipe_of, workload_of
 from benchmarks.common.training import join_alone
 from benchmarks.step import __main__ as pretrain_step
@@ -39,7 +39,6 @@ CASES = {
 
 def losses() -> dict[str, list[list[float]]]:
     """The sums of the loss terms of SEED's first three steps, by rival."""
-    join_alone()
     workload = workload_of(recipe_of("seed", gpu=False, changes=["optimizer.lr=1e-2"]))
     kinds: list[type[TimedRival]] = [OurStep, Plain, Bare]
     return {kind.__name__: [_next(rival) for _ in range(3)] for kind in kinds for rival in [kind(workload)]}
@@ -47,7 +46,6 @@ def losses() -> dict[str, list[list[float]]]:
 
 def full_size() -> dict[str, Any]:
     """What is measured of masked LM whose micro-batches are recomputed."""
-    join_alone()
     on_gpu.ROUNDS = on_gpu.STEPS = on_gpu.WARM_UP = 1
     changes = ("trunk.vocab_size=1000", "batch.size=4", *on_gpu.WAYS["recomputed"])
     return on_gpu.measure(on_gpu.recipe_of("mlm", *FULL, *changes), 1e9, 1e12)
@@ -59,12 +57,11 @@ def _next(rival: TimedRival) -> list[float]:
 
 
 if __name__ == "__main__":
-    side_by_side.MOST_ROUNDS, measures.COMPILING = 3, 10**6  # end soon even on a busy machine
+    side_by_side.MOST_ROUNDS, measures.COMPILING, machine.PEAK_SECONDS = 3, 10**6, 0.0  # end soon on a busy machine
+    of_all = measures.cpu_memory
+    measures.cpu_memory = lambda workload, rivals: of_all(workload, rivals[:1])  # a process for ours alone
     step_cases.CASES.clear()
     step_cases.CASES.update(CASES)
-    if sys.argv[1] == "losses":
-        print(json.dumps(losses()))
-    elif sys.argv[1] == "full_size":
-        print(json.dumps(full_size()))
-    else:
-        pretrain_step.main(sys.argv[2:])
+    join_alone()
+    print(json.dumps({"losses": losses(), "full_size": full_size()}))
+    pretrain_step.main(sys.argv[1:])

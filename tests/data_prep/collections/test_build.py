@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,89 +17,18 @@ from deepsiam.data_prep.collections import build as build_module
 from deepsiam.data_prep.collections import write_texts
 from deepsiam.data_prep.collections.build import build
 from deepsiam.data_prep.collections.collection import Collection, texts_of, verify
-from deepsiam.data_prep.collections.format import Format, Labelled, Text, Where, text_lines
 from deepsiam.data_prep.collections.registry import FORMATS
 from deepsiam.data_prep.common.errors import InputError, StoppedError
 from deepsiam.data_prep.common.files import whole_file, write_bytes
 from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.beir_folder import HEADER, write_beir
+from tests.data_prep.collections.formats.contract import at
+from tests.data_prep.collections.raw_formats import write_files
 from tests.data_prep.forge import edit
 from tests.data_prep.raw import contents, flip
 
-
-class Dialogues(Format):
-    """One dialogue per line: tab-separated turns, ` = `, tab-separated candidate replies; the first reply is right."""
-
-    summary = "dialogues"
-    repeats = True
-    item_groups = True
-
-    def __init__(self, inputs: Sequence[Path]) -> None:
-        self.paths = [self.path] = inputs
-        self.by_split = {"train": inputs}
-
-    def _lines(self) -> Iterator[tuple[Where, list[str], list[str]]]:
-        for where, line in text_lines(self.path):
-            turns, replies = line.split(" = ")
-            yield where, turns.split("\t"), replies.split("\t")
-
-    def corpus(self) -> Iterator[Text]:
-        return (Text(reply, [reply], where) for where, _, replies in self._lines() for reply in replies)
-
-    def queries(self) -> Iterator[Text]:
-        return (Text("|".join(turns), turns, where) for where, turns, _ in self._lines())
-
-    def groups(self, split: str) -> Iterator[Labelled]:
-        for where, turns, replies in self._lines():
-            yield Labelled("|".join(turns), replies, [1.0, *[0.0] * (len(replies) - 1)], where)
-
-
-@pytest.fixture
-def dialogues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setitem(FORMATS._values, "dialogues", Dialogues)
-    path = tmp_path / "dialogues.txt"
-    lines = ["hello fox\thello dog = quick\tbrown\tquick", "hello fox = brown", "hello fox\thello dog = fox\tquick"]
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-def test_a_file_that_is_named_twice_is_refused(small: Tokenizer, tmp_path: Path) -> None:
-    file = tmp_path / "pairs.jsonl"
-    file.write_text('{"query": "a", "document": "b"}\n')
-    for inputs in ([Path(f"train={file}"), Path(f"dev={file}")], [file, tmp_path / "." / "pairs.jsonl"]):
-        with pytest.raises(InputError, match=r"pairs.jsonl: is named twice; name every file once"):
-            build("pairs", inputs, tmp_path / "out", small)
-    assert not (tmp_path / "out").exists()
-
-
-def test_parts_repeats_and_whole_groups(dialogues: Path, small: Tokenizer, tmp_path: Path) -> None:
-    opened = build("dialogues", [dialogues], tmp_path / "out", small)
-    assert list(opened.corpus.texts()) == ["quick", "brown", "fox"]
-    assert list(opened.queries.texts()) == ["hello fox hello dog", "hello fox"]
-    parts = [[small.decode(part) for part in opened.queries.parts(i)] for i in range(2)]
-    assert parts == [["hello fox", "hello dog"], ["hello fox"]]
-    assert [len(opened.corpus.parts(i)) for i in range(3)] == [1, 1, 1]
-    groups = opened.groups("train")
-    found = [
-        (query, candidates.tolist(), labels.tolist()) for query, candidates, labels in map(groups.__getitem__, range(3))
-    ]
-    # the right reply stays right although it is repeated as a wrong one; a query with two dialogues has two groups
-    assert found == [(0, [0, 1], [1, 0]), (1, [1], [1]), (0, [2, 0], [1, 0])]
-    assert opened.qrels("train") == {
-        "hello fox|hello dog": {"quick": 1, "brown": 0, "fox": 1},  # relevant in any of its groups
-        "hello fox": {"brown": 1},
-    }
-
-
-def test_an_id_with_another_text_is_refused(dialogues: Path, small: Tokenizer, tmp_path: Path, monkeypatch) -> None:
-    def corpus(self: Dialogues) -> Iterator[Text]:
-        return (Text("same", [reply], where) for where, _, replies in self._lines() for reply in replies)
-
-    monkeypatch.setattr(Dialogues, "corpus", corpus)
-    with pytest.raises(InputError, match="dialogues.txt:1: id 'same' has another text on an earlier line"):
-        build("dialogues", [dialogues], tmp_path / "out", small)
-    assert not (tmp_path / "out").exists()
+FILES_ALONE = ("convai2", "dpr", "dstc7", "flagembedding", "ubuntu")
 
 
 def test_bytes_are_equal_for_any_workers(tmp_path: Path, large: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,9 +55,8 @@ def killed(*arguments: object, **options: object) -> int:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("stop", ["write_tokens", "write_groups", "_publish"])
 def test_a_killed_build_goes_on_and_makes_the_same(
-    beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str
+    beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build("beir", [beir], tmp_path / "whole", small)
     written = []
@@ -140,29 +68,33 @@ def test_a_killed_build_goes_on_and_makes_the_same(
 
     monkeypatch.setattr(build_module, "write_texts", count)
     with monkeypatch.context() as patched:
-        patched.setattr(build_module, stop, killed)
+        patched.setattr(build_module, "write_tokens", killed)
         with pytest.raises(KeyboardInterrupt):
             build("beir", [beir], tmp_path / "out", small)
     with pytest.raises(InputError, match="not tokenised"):
         Collection.open(tmp_path / "out")
+    shutil.copytree(tmp_path / "out", tmp_path / "other")
     build("beir", [beir], tmp_path / "out", small)
     assert written == ["corpus", "queries"]  # each once over both runs
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    with open(beir / "corpus.jsonl", "a") as stream:
+        stream.write('{"_id": "d", "text": "new"}\n')
+    assert build("beir", [beir], tmp_path / "other", small).corpus.text(3) == "new"  # another input begins anew
 
 
 def _exit_at(step: int, folder: Path) -> None:
     """End this process, without any cleaning up, before the given change of a name or new file in a folder.
 
-    The stages, which all write alike, are ended at one in five of their changes; the moves that follow at each.
+    The stages, which all write alike, are ended at one in fifteen of their changes; the moves that follow at each.
     """
-    left, weight = 5 * step, 1
+    left, weight = 15 * step, 1
 
     def exit_at(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal left, weight
         changes = event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir")
         if (changes or (event == "open" and arguments[2] & os.O_CREAT)) and str(folder) in str(arguments[0]):
             if (folder / build_module.BUILDING / "manifest.json").exists():
-                weight = 5
+                weight = 15
             left -= weight
             if left <= 0:
                 os._exit(9)
@@ -176,6 +108,7 @@ def test_a_kill_at_any_step(beir: Path, small: Tokenizer, tmp_path: Path, monkey
     with open(beir / "corpus.jsonl", "a") as stream:
         stream.write('{"_id": "d", "text": "new"}\n')
     build("beir", [beir], whole, small)
+    states = [contents(old), contents(whole)]
     rests, step, killed = set(), 0, True
     while killed:
         step += 1
@@ -192,32 +125,48 @@ def test_a_kill_at_any_step(beir: Path, small: Tokenizer, tmp_path: Path, monkey
         assert code in (0, 9)
         killed = code == 9
         there = published(out)
-        assert "manifest.json" not in there or there in (contents(old), contents(whole))
+        assert "manifest.json" not in there or there in states
         rest = out / "building.partial"
         with monkeypatch.context() as patched:
             if (rest / "manifest.json").exists() and (rest / "command.json").exists():
                 rests.add(tuple(sorted(path.name for path in rest.iterdir() if path.is_dir())))
                 patched.setattr(build_module, "write_texts", None)  # all that is left is to move what is there
             build("beir", [beir], out, small)
-        assert contents(out) == contents(whole), step
+        assert contents(out) == states[1], step
     assert len(rests) == 7  # before and between the six moves of three folders
 
 
-def test_a_disk_that_fills_up_at_the_end_keeps_the_old_collection(
-    beir: Path, small: Tokenizer, large: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def _full(path: Path, content: bytes) -> None:
+    if path.name in ("tokenizer.json", "manifest.json"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    write_bytes(path, content)
+
+
+def _no_utf_8(_: object) -> list[str]:
+    return ["\udce9"]
+
+
+@pytest.mark.parametrize(
+    ("cause", "kept", "problem"),
+    [
+        (lambda beir, _: (beir / "corpus.jsonl").write_text("{"), contents, "corpus.jsonl:1: not JSON"),
+        (lambda _, patch: patch.setattr(build_module, "write_bytes", _full), published, "No space left"),
+        (lambda _, patch: patch.setattr(FORMATS["beir"], "remarks", _no_utf_8), published, "manifest.json: .* is kept"),
+    ],
+    ids=["bad input", "a disk that fills up at the end", "an invalid manifest"],
+)
+def test_a_failed_build_keeps_the_collection_that_was_there(
+    beir: Path, small: Tokenizer, large: Tokenizer, tmp_path: Path, cause: Any, kept: Any, problem: str
 ) -> None:
     before = contents(build("beir", [beir], tmp_path / "out", small).directory)
-
-    def full(path: Path, content: bytes) -> None:
-        if path.name in ("tokenizer.json", "manifest.json"):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write_bytes(path, content)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(build_module, "write_bytes", full)
-        with pytest.raises(StoppedError, match="No space left"):
+    content = (beir / "corpus.jsonl").read_bytes()
+    with pytest.MonkeyPatch.context() as patch:
+        cause(beir, patch)
+        with pytest.raises(InputError, match=problem):
             build("beir", [beir], tmp_path / "out", large)
-    assert published(Collection.open(tmp_path / "out").directory) == before
+    assert kept(tmp_path / "out") == before
+    Collection.open(tmp_path / "out")
+    (beir / "corpus.jsonl").write_bytes(content)
     assert build("beir", [beir], tmp_path / "out", large).tokenizer.fingerprint == large.fingerprint
 
 
@@ -246,26 +195,25 @@ def test_a_killed_worker_and_a_full_disk_leave_the_finished_stages(
     build("beir", [beir], tmp_path / "out", small)
 
 
-def test_another_input_begins_anew(
-    beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "given", "problem"),
+    [
+        *((name, [""], "raw: not a plain file; name the files themselves") for name in FILES_ALONE),
+        ("pairs", ["train=pairs.jsonl", "dev=pairs.jsonl"], "pairs.jsonl: is named twice; name every file once"),
+        ("pairs", ["pairs.jsonl", "../raw/pairs.jsonl"], "pairs.jsonl: is named twice; name every file once"),
+    ],
+)
+def test_inputs_are_files_each_named_once(
+    name: str, given: list[str], problem: str, small: Tokenizer, tmp_path: Path
 ) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(build_module, "write_groups", killed)
-        with pytest.raises(KeyboardInterrupt):
-            build("beir", [beir], tmp_path / "out", small)
-    with open(beir / "corpus.jsonl", "a") as stream:
-        stream.write('{"_id": "d", "text": "new"}\n')
-    assert build("beir", [beir], tmp_path / "out", small).corpus.text(3) == "new"
-
-
-@pytest.mark.parametrize("name", ["convai2", "dpr", "dstc7", "flagembedding", "ubuntu"])
-def test_a_folder_in_place_of_files_is_not_called_missing(name: str, small: Tokenizer, tmp_path: Path) -> None:
-    (tmp_path / "raw").mkdir()
-    with pytest.raises(InputError, match="raw: not a plain file; name the files themselves"):
-        build(name, [tmp_path / "raw"], tmp_path / "out", small)
+    folder = write_files(tmp_path / "raw", {"pairs.jsonl": '{"query": "a", "document": "b"}\n'})
+    with pytest.raises(InputError, match=problem):
+        build(name, [at(folder, one) for one in given], tmp_path / "out", small)
+    assert not (tmp_path / "out").exists()
 
 
 def test_building_again_replaces_the_collection_alone(beir: Path, small: Tokenizer, large: Tokenizer) -> None:
+    shutil.copy(small.path, beir / "tokenizer.json")  # the chosen tokenizer may be there already
     build("beir", [beir], beir, small)
     assert build("beir", [beir], beir, large).tokenizer.fingerprint == large.fingerprint
     own = tokenizer.load(beir / "tokenizer.json")
@@ -273,25 +221,6 @@ def test_building_again_replaces_the_collection_alone(beir: Path, small: Tokeniz
     assert sorted(path.name for path in beir.iterdir()) == [
         "corpus", "corpus.jsonl", "manifest.json", "qrels", "queries", "queries.jsonl", "splits", "tokenizer.json",
     ]  # fmt: skip
-
-
-def test_a_failed_build_keeps_the_collection_that_was_there(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
-    build("beir", [beir], tmp_path / "out", small)
-    before = contents(tmp_path / "out")
-    (beir / "corpus.jsonl").write_text("{")
-    with pytest.raises(InputError, match="corpus.jsonl:1: not JSON"):
-        build("beir", [beir], tmp_path / "out", small)
-    assert contents(tmp_path / "out") == before
-
-
-def test_an_invalid_manifest_is_not_published(
-    beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = contents(build("beir", [beir], tmp_path / "out", small).directory)
-    monkeypatch.setattr(FORMATS["beir"], "remarks", lambda _: ["\udce9"])
-    with pytest.raises(InputError, match="manifest.json: .* what was there before is kept"):
-        build("beir", [beir], tmp_path / "out", small.splitting(False))
-    assert published(Collection.open(tmp_path / "out").directory) == before
 
 
 @pytest.mark.parametrize("name", ["corpus/a.txt", "queries/a.txt", "splits/a.txt", "manifest.json", "tokenizer.json"])
@@ -311,11 +240,6 @@ def test_an_input_that_the_collection_would_replace_is_kept(beir: Path, small: T
     with pytest.raises(InputError, match="corpus.jsonl: the collection would replace .*splits: move it"):
         build("beir", [out / "splits" / "raw"], out, small)
     assert contents(out) == before
-
-
-def test_the_chosen_tokenizer_may_be_there_already(beir: Path, small: Tokenizer) -> None:
-    shutil.copy(small.path, beir / "tokenizer.json")
-    build("beir", [beir], beir, tokenizer.load(beir / "tokenizer.json"))
 
 
 def test_two_builds_of_one_folder_are_refused(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
@@ -362,11 +286,10 @@ def test_texts_of_a_collection_and_of_its_folder_are_the_same(beir: Path, small:
     assert list(texts_of(out)) == expected
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_special_tokens_in_texts_are_the_tokenizers(beir: Path, small: Tokenizer, tmp_path: Path, workers: int) -> None:
+def test_special_tokens_in_texts_are_the_tokenizers(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
     (beir / "queries.jsonl").write_text('{"_id": "1", "text": "fox [SEP] dog"}\n{"_id": "2", "text": "dog"}\n')
-    as_text = build("beir", [beir], tmp_path / "text", small, workers)
-    as_token = build("beir", [beir], tmp_path / "token", small.splitting(False), workers)
+    as_text = build("beir", [beir], tmp_path / "text", small)
+    as_token = build("beir", [beir], tmp_path / "token", small.splitting(False), workers=2)
     assert small.sep not in as_text.queries.tokens(0)
     assert as_token.queries.tokens(0).tolist().count(small.sep) == 1
     for made in (as_text, as_token):  # queries that are not of the collection are read likewise

@@ -28,6 +28,9 @@ def test_every_id_is_found_and_no_other(names: list[str], others: list[str]) -> 
     with TemporaryDirectory() as folder:
         ids = written(Path(folder) / "texts", names)
         assert list(ids) == names
+        for number in (-1, len(names)):
+            with pytest.raises(IndexError):
+                ids[number]
         assert ids.find(names).tolist() == list(range(len(names)))
         assert ids.find(others).tolist() == [names.index(name) if name in names else -1 for name in others]
         assert all((name in ids) == (name in names) for name in others)
@@ -48,13 +51,6 @@ def test_a_repeated_id_is_found_behind_another_of_its_hash(tmp_path: Path, monke
     written(tmp_path / "texts", names)
     ids_module.write_index(tmp_path / "texts", hashes)
     assert repeated(Ids.map(tmp_path / "texts")) == {2: 0, 3: 1}
-
-
-def test_no_negative_numbers(tmp_path: Path) -> None:
-    ids = written(tmp_path / "texts", ["a", "b"])
-    for number in (-1, 2):
-        with pytest.raises(IndexError):
-            ids[number]
 
 
 def test_equal_texts_have_equal_ids_and_half_a_character_its_own() -> None:

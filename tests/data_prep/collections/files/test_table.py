@@ -48,8 +48,8 @@ def test_a_quoted_cell_keeps_its_blank_lines(tmp_path: Path) -> None:
 
 
 def test_rows_of_parquet_have_numbers_and_any_values(tmp_path: Path) -> None:
-    rows = [{"a": "x", "b": [1.5]}, {"a": None, "b": []}]
-    file = write_parquet(tmp_path / "t", rows)
+    rows = [{"a": "x", "b": [1.5]}, {"a": None, "b": []}, {"a": "y", "b": None}]
+    file = write_parquet(tmp_path / "t", rows, row_group_size=2)
     assert list(table_rows(file)) == [(Where(file, 0, f"row {number}"), row) for number, row in enumerate(rows, 1)]
 
 

@@ -7,52 +7,45 @@ import pytest
 from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.collections.build import build
 from deepsiam.data_prep.collections.collection import Collection
-from deepsiam.data_prep.collections.files.text_columns import parse_columns
+from deepsiam.data_prep.collections.files.text_columns import TextColumns, parse_columns, text_columns
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.collections.choices import choices
-from tests.data_prep.collections.formats.contract import lines
+from tests.data_prep.collections.formats.contract import choices, lines
 from tests.data_prep.collections.raw_formats import Lists, write_parquet
 from tests.hub import Hub
 
+MANY = " ".join(f"negative_{i}" for i in range(1, 12))
 ROW = {"id": "7", "u": "fox", "v": "a red fox", "w": "a dog", "x": "a stone", "score": 3, "kind": "neutral"}
 
 
 @pytest.mark.parametrize(
-    ("form", "row", "found"),
+    ("columns", "texts", "label"),
     [
-        ("pairs", {"anchor": "fox", "positive": "a fox"}, {"a fox": 1}),
-        ("pairs", {"sentence1": "fox", "sentence2": "a fox", "score": 4}, {"a fox": 4}),
-        ("pairs", {"sentence_A": "fox", "sentence_B": "a fox", "label": 1}, {"a fox": 1}),
-        ("pairs", {"query": "fox", "answer": "a fox"}, {"a fox": 1}),
-        ("triples", {"anchor": "fox", "positive": "a fox", "negative": "a dog"}, {"a fox": 1, "a dog": 0}),
-        (
-            "triples",
-            {"query": "fox", "positive": "a fox", **{f"negative_{i}": f"dog {i}" for i in range(1, 12)}},
-            {"a fox": 1, **{f"dog {i}": 0 for i in range(1, 12)}},
-        ),
+        ("anchor positive", "anchor positive", None),
+        ("score sentence1 sentence2", "sentence1 sentence2", "score"),
+        ("sentence_A sentence_B label", "sentence_A sentence_B", "label"),
+        ("answer query", "query answer", None),
+        ("anchor negative positive", "anchor positive negative", None),
+        (f"{MANY} positive query", f"query positive {MANY}", None),
     ],
 )
-def test_those_of_sentence_transformers_are_found(
-    tmp_path: Path, small: Tokenizer, form: str, row: dict[str, object], found: dict[str, float]
-) -> None:
-    opened = build(form, [write_parquet(tmp_path / "a.parquet", [row])], tmp_path / "out", small)
-    assert choices(opened, "train") == [("fox", found)]
-    assert not any("order of its columns" in remark for remark in opened.manifest["remarks"])
+def test_those_of_sentence_transformers_are_found(tmp_path: Path, columns: str, texts: str, label: str | None) -> None:
+    (tmp_path / "a.jsonl").write_text(lines(dict.fromkeys(columns.split(), "x")))
+    found = text_columns(tmp_path / "a.jsonl", (), negatives="neg" in columns)
+    assert found == TextColumns(texts.split(), label, by_name=True)
 
 
 @pytest.mark.parametrize(
-    ("form", "given", "found"),
+    ("kind", "form", "given", "found"),
     [
-        ("pairs", "query=u,document=v", {"a red fox": 1}),
-        ("pairs", "document=u,query=v,label=score", {"fox": 3}),
-        ("triples", "query=u,document=w,negative=x,negative=v", {"a dog": 1, "a stone": 0, "a red fox": 0}),
-        ("nli", "query=u,document=v,label=kind", {"a red fox": 1}),
+        ("parquet", "pairs", "query=u,document=v", {"a red fox": 1}),
+        ("csv", "pairs", "document=u,query=v,label=score", {"fox": 3}),
+        ("jsonl", "triples", "query=u,document=w,negative=x,negative=v", {"a dog": 1, "a stone": 0, "a red fox": 0}),
+        ("csv", "nli", "query=u,document=v,label=kind", {"a red fox": 1}),
     ],
 )
-@pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
 def test_given_names_come_first(
-    tmp_path: Path, small: Tokenizer, form: str, given: str, found: dict[str, float], kind: str
+    tmp_path: Path, small: Tokenizer, kind: str, form: str, given: str, found: dict[str, float]
 ) -> None:
     file = tmp_path / f"a.{kind}"
     table = [",".join(map(str, cells)) for cells in (ROW, ROW.values())] if kind == "csv" else [ROW]
@@ -72,11 +65,7 @@ def test_given_names_come_first(
         ("triples", "query=u,document=v", "each once; negative, once or more, and nothing else but a label"),
         ("triples", "query=u,query=v,document=v,negative=w", "each once; negative"),
         ("nli", "query=u,document=v", "each once; label, and"),
-        (
-            "pairs",
-            "query=u,text=v",
-            "--columns query=u,text=v: write ROLE=NAME,ROLE=NAME with roles of query,",
-        ),
+        ("pairs", "query=u,text=v", "--columns query=u,text=v: write ROLE=NAME,ROLE=NAME with roles of query,"),
         ("pairs", "query", "--columns query: write ROLE=NAME"),
         ("beir", "query=u,document=v", "--columns: is for tables (nli, pairs, triples): leave it out for beir"),
     ],

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deepsiam.data_prep.collections.files.tsv import id_texts, judgements, rows
+from deepsiam.data_prep.collections.files.tsv import judgements, rows
 from deepsiam.data_prep.collections.format import Where
 from deepsiam.data_prep.common.errors import InputError
 
@@ -21,21 +21,6 @@ def test_rows_are_cells_between_tabs_without_a_header(file: Path) -> None:
         (Where(file, 4), ["2", "id"]),
         (Where(file, 5), ["pid", "passage"]),  # only the first line can be a header
     ]
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("3", "file:2: 1 column, expected 2 between tabs: id, text"),
-        ("3\ta\tb", "file:2: 3 columns, expected 2"),
-        ("3\t ", "file:2: 'text' is empty"),
-        ("\ttext", "file:2: id '' is empty"),
-    ],
-)
-def test_a_bad_text_is_named(file: Path, line: str, reason: str) -> None:
-    file.write_text(f"1\tone\n{line}\n")
-    with pytest.raises(InputError, match=reason):
-        list(id_texts(file))
 
 
 @pytest.mark.parametrize(

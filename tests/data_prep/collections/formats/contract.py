@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from deepsiam.data_prep.collections.build import build
@@ -14,8 +15,18 @@ from deepsiam.data_prep.collections.format import Format
 from deepsiam.data_prep.collections.registry import FORMATS
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.collections.choices import choices
 from tests.data_prep.collections.raw_formats import Lists, write_files
+
+
+def choices(opened: Collection, split: str) -> list[tuple[str, dict[str, float]]]:
+    """Return, for each group of a split, its query and its candidates with their labels, in order."""
+    groups = opened.groups(split)
+    found = []
+    for i in range(len(groups)):
+        query, candidates, labels = groups[i]
+        texts = [opened.corpus.text(candidate) for candidate in candidates.tolist()]
+        found.append((opened.queries.text(query), dict(zip(texts, labels.tolist(), strict=True))))
+    return found
 
 
 def lines(*found: object, end: str = "\n") -> str:
@@ -40,9 +51,15 @@ class FormatContract:
         given: the names that a user gives, `SPLIT=NAME` or `.` for the folder; without any, those of all files.
         found: each query of each split with its labelled candidates.
         ids: those of the documents and of the queries, if the files have them.
+        classes: those of pairs of texts.
+        scores: a teacher's, of all candidates of a split in order.
+        counts: how many documents and queries are stored, each text once.
+        parts: those of the first queries, as the format yields them.
+        pools: the documents that the queries of a split rank.
+        excluded: the numbers of the documents that do not count for each query.
         remarks: what the user is told of the sample; `{folder}` is where it is.
-        refused: a file, what is added to it (text is a line, anything else a JSON object), and the message. A list of
-            files by name replaces the sample's, None is a file that is missing.
+        refused: a file, what is added to it (text is a line, anything else a JSON object), and the message. A table of
+            files by name replaces the sample's, None is a file that is missing; a list is the names that a user gives.
     """
 
     name: ClassVar[str]
@@ -50,6 +67,12 @@ class FormatContract:
     given: ClassVar[Sequence[str]] = ()
     found: ClassVar[Mapping[str, Lists]]
     ids: ClassVar[tuple[Sequence[str], Sequence[str]] | None] = None
+    classes: ClassVar[Sequence[str]] = ()
+    scores: ClassVar[Mapping[str, Sequence[float]]] = {}
+    counts: ClassVar[tuple[int, int] | None] = None
+    parts: ClassVar[Sequence[Sequence[str]]] = ()
+    pools: ClassVar[Mapping[str, Sequence[str]]] = {}
+    excluded: ClassVar[Sequence[Sequence[int]]] = ()
     remarks: ClassVar[Sequence[str]] = ()
     refused: ClassVar[Sequence[tuple[Any, ...]]] = ()
 
@@ -71,9 +94,18 @@ class FormatContract:
         for split, found in self.found.items():  # the candidates of each query are in order, too
             assert [[*labels] for _, labels in lists[split]] == [[*labels] for _, labels in found]
         assert not self.ids or self.ids == ([*opened.corpus.ids], [*opened.queries.ids])
+        assert self.counts in (None, (len(opened.corpus), len(opened.queries)))
+        for split, pool in self.pools.items():
+            assert [opened.corpus.text(i) for i in opened.pool(split).tolist()] == pool
+        for split, scores in self.scores.items():
+            np.testing.assert_array_equal(opened.groups(split).scores, scores)
+        assert not self.classes or opened.manifest["classes"] == [*self.classes]
+        for query, documents in enumerate(self.excluded):
+            assert opened.excluded.of(query).tolist() == documents
         assert opened.manifest["remarks"] == [remark.format(folder=tmp_path / "in") for remark in self.remarks]
-        read = {record["file"] for record in opened.manifest["inputs"]}
-        assert read == set(map(str, self.reader(tmp_path / "in").paths))
+        reader = self.reader(tmp_path / "in")
+        assert {record["file"] for record in opened.manifest["inputs"]} == set(map(str, reader.paths))
+        assert [list(text.parts) for text in reader.queries()][: len(self.parts)] == list(self.parts)
 
     def test_iterators_may_be_taken_twice(self, tmp_path: Path) -> None:
         reader = self.reader(write_files(tmp_path / "in", self.files))
@@ -112,11 +144,17 @@ class FormatContract:
 
     def test_bad_input_is_named_and_nothing_is_written(self, tmp_path: Path, small: Tokenizer, bad: Any) -> None:
         *change, reason = bad
-        if len(change) == 1:
-            files = {name: text for name, text in {**self.files, **change[0]}.items() if text is not None}
-        else:
-            name, added = change
-            files = {**self.files, name: self.files.get(name, "") + lines(added)}
+        files, given = {**self.files}, list(self.given or self.files)
+        match change:
+            case [str(name), added]:
+                files[name] = files.get(name, "") + lines(added)
+            case [dict(others)]:
+                files = {name: text for name, text in {**files, **others}.items() if text is not None}
+            case [list(names)]:
+                given = names
+            case [dict(others), list(names)]:
+                files, given = files | others, names
+        folder = write_files(tmp_path / "in", files)
         with pytest.raises(InputError, match=re.escape(change[0]) + reason if reason[0] == ":" else reason):
-            self.build(tmp_path / "in", files, small, strict=True)
+            build(self.name, [at(folder, name) for name in given], tmp_path / "out", small, strict=True)
         assert not (tmp_path / "out").exists()

@@ -1,17 +1,9 @@
 """BRIGHT's domains: relevant documents of either length, and those that do not count."""
 
-from pathlib import Path
-
-from deepsiam.data_prep.collections.build import build
-from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.collections.choices import choices
 from tests.data_prep.collections.formats.contract import FormatContract, lines
-from tests.data_prep.collections.raw_formats import write_files
 
 DOCUMENTS = [
-    {"id": "fox/1.txt", "content": "The fox."},
-    {"id": "fox/2.txt", "content": "Its den."},
-    {"id": "3", "content": ""},
+    {"id": name, "content": text} for name, text in (("fox/1.txt", "The fox."), ("fox/2.txt", "Its den."), ("3", ""))
 ]
 LONG = [{"id": "fox.txt", "content": "The fox. Its den."}, {"id": "3", "content": "Dogs."}]
 EXAMPLES = [
@@ -45,9 +37,9 @@ class TestBright(FormatContract):
     ]
 
 
-def test_long_documents_have_their_own_answers(tmp_path: Path, small: Tokenizer) -> None:
-    folder = write_files(tmp_path, {"long_documents/a.jsonl": lines(*LONG), "examples/a.jsonl": lines(*EXAMPLES)})
-    named = [folder / "long_documents" / "a.jsonl", Path(f"bio={folder / 'examples' / 'a.jsonl'}")]
-    opened = build("bright", named, tmp_path / "out", small)
-    assert choices(opened, "bio") == [("who is quick", {LONG[0]["content"]: 1}), ("where", {LONG[0]["content"]: 1})]
-    assert [opened.excluded.of(query).tolist() for query in range(2)] == [[], [1]]
+class TestLongDocuments(FormatContract):  # have their own answers
+    name = "bright"
+    files = {"long_documents/a.jsonl": lines(*LONG), "examples/a.jsonl": lines(*EXAMPLES)}
+    given = ["long_documents/a.jsonl", "bio=examples/a.jsonl"]
+    found = {"bio": [("who is quick", {LONG[0]["content"]: 1}), ("where", {LONG[0]["content"]: 1})]}
+    excluded = [[], [1]]

@@ -1,16 +1,11 @@
 """ConvAI2: personas and turns so far, twenty candidates, files without candidates."""
 
-from pathlib import Path
-
-from deepsiam.data_prep.collections.build import build
-from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.collections.choices import choices
 from tests.data_prep.collections.formats.contract import FormatContract
-from tests.data_prep.collections.raw_formats import write_files
 
 REPLIES = [f"reply {number} ." for number in range(19)]
 OTHERS = "|".join(REPLIES)
-LIKES = "your persona: i like foxes . your persona: i like dogs . hi , how are you ?"
+LIKES_PARTS = ["your persona: i like foxes .", "your persona: i like dogs .", "hi , how are you ?"]
+LIKES = " ".join(LIKES_PARTS)
 FILE = "valid_self_original.txt"
 
 
@@ -24,15 +19,20 @@ class TestConvAI2(FormatContract):
 4 what do you like ?\tdogs !\t\tdogs !|{OTHERS}
 1 your persona: i run .
 2 __SILENCE__\thello .\t\t{OTHERS}|hello .
-"""
+""",
+        "train_none_original_no_cands.txt": "1 hi .\thello .\n2 bye .\thello .\n1 hi .\tyes .\n",
     }
     found = {
         "dev": [
             (LIKES, dict.fromkeys(REPLIES, 0.0) | {"i am fine .": 1.0}),
             (f"{LIKES} i am fine . what do you like ?", {"dogs !": 1.0} | dict.fromkeys(REPLIES, 0.0)),
             ("your persona: i run . __SILENCE__", dict.fromkeys(REPLIES, 0.0) | {"hello .": 1.0}),
-        ]
+        ],
+        # without candidates or personas
+        "train": [("hi .", {"hello .": 1}), ("hi . hello . bye .", {"hello .": 1}), ("hi .", {"yes .": 1})],
     }
+    counts = (23, 5)  # two groups share one query
+    parts = [LIKES_PARTS, [*LIKES_PARTS, "i am fine .", "what do you like ?"], ["your persona: i run .", "__SILENCE__"]]
     refused = [
         (FILE, "hello\tyou", ":7: does not begin with its number"),
         (FILE, "4 a\tb\t\tb", ":7: numbered 4, after 2"),
@@ -43,22 +43,3 @@ class TestConvAI2(FormatContract):
         (FILE, "3 a\t\t\tb", ":7: 'reply' is empty"),
         (FILE, "3 \tb\t\tb", ":7: 'turn' is empty"),
     ]
-
-
-def test_equal_candidates_are_stored_once_and_turns_are_parts(tmp_path: Path, small: Tokenizer) -> None:
-    folder = write_files(tmp_path / "in", TestConvAI2.files)
-    opened = build("convai2", [folder / FILE], tmp_path / "out", small)
-    assert len(opened.corpus) == 22
-    assert [len(opened.queries.parts(number)) for number in range(3)] == [3, 5, 2]
-
-
-def test_a_file_without_candidates_or_personas(tmp_path: Path, small: Tokenizer) -> None:
-    file = tmp_path / "train_none_original_no_cands.txt"
-    file.write_text("1 hi .\thello .\n2 bye .\thello .\n1 hi .\tyes .\n")
-    opened = build("convai2", [file], tmp_path / "out", small)
-    assert choices(opened, "train") == [
-        ("hi .", {"hello .": 1.0}),
-        ("hi . hello . bye .", {"hello .": 1.0}),
-        ("hi .", {"yes .": 1.0}),
-    ]
-    assert len(opened.queries) == 2  # two groups share one query

@@ -1,23 +1,16 @@
 """DSTC7: turns of speakers, options, answers and candidate pools in tables."""
 
 import json
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from deepsiam.data_prep.collections.build import build
-from deepsiam.data_prep.collections.formats.dstc7 import Dstc7
-from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.collections.choices import choices
 from tests.data_prep.collections.formats.contract import FormatContract, lines
-from tests.data_prep.collections.raw_formats import dstc7_item, write_files
+from tests.data_prep.collections.raw_formats import dstc7_item
 
 TRAIN, DEV, TEST = (f"ubuntu_{split}_subtask_1.json" for split in ("train", "dev", "test"))
 ANSWERS, POOL = "ubuntu_responses_subtask_1.TSV", "candidates.tsv.gz"
 SAID = "hi my disk is full which one? this"
-BLIND = {"options-for-correct-answers": None}
+BLIND: dict[str, Any] = {"options-for-correct-answers": None}
+NO_ANSWER: dict[str, Any] = {"options-for-correct-answers": []}
 
 
 def example(number: int = 1, right: int = 7, options: int = 100, **changes: Any) -> dict[str, Any]:
@@ -30,10 +23,10 @@ def array(*items: object) -> str:
     return json.dumps(items, indent=4)
 
 
-def second(reason: str, key: str = "", value: object = None, item: Any = None) -> tuple[Any, str]:
+def second(reason: str, key: str, value: object = None) -> tuple[Any, str]:
     """An array whose second element is bad, and what is said of its line."""
     good = [example(options=1)]
-    content = array(*good, item or example(**{key: value}))
+    content = array(*good, example(**{key: value}))
     line = 2 + len(array(*good).split("\n")) - 2
     return {TRAIN: content}, f"{TRAIN}:{line}: element 2: {reason}"
 
@@ -44,10 +37,21 @@ def labels(right: int, number: int = 100) -> dict[str, float]:
 
 class TestOptions(FormatContract):
     name = "dstc7"
-    files = {TRAIN: array(example(1), example(2, right=3)), DEV: array(example(1, right=9))}
-    found = {"train": [(SAID, labels(7)), (SAID, labels(3))], "dev": [(SAID, labels(9))]}
+    files = {
+        TRAIN: array(example(1), example(2, right=3)),
+        DEV: array(example(1, right=9)),
+        "beside.json": array(example(right=5, options=2), example(options=2, scenario=4, **NO_ANSWER)),
+    }
+    given = [TRAIN, DEV, "beside=beside.json"]
+    found = {
+        "train": [(SAID, labels(7)), (SAID, labels(3))],
+        "dev": [(SAID, labels(9))],
+        # an answer beside the options is added; subtask 4 may have none
+        "beside": [(SAID, {"answer 5": 1.0} | labels(5, 2)), (SAID, labels(7, 2))],
+    }
+    counts = (100, 1)
+    parts = [["hi my disk is full", "which one?", "this"]] * 2  # the messages of a speaker are one turn
     refused = [
-        second("not a JSON object", item=[1]),
         second("'messages-so-far' is missing or not a list", "messages-so-far"),
         second("'messages-so-far' is empty", "messages-so-far", []),
         second("'messages-so-far' is missing or not a list of objects", "messages-so-far", ["hi"]),
@@ -56,6 +60,7 @@ class TestOptions(FormatContract):
         second("'options-for-next' is missing or not a list", "options-for-next", {"a": 1}),
         second("'utterance' is missing or not a string", "options-for-next", [{"utterance": 7}]),
         second("without 'options-for-correct-answers'", "options-for-correct-answers", []),
+        ([TRAIN, "nowhere.tsv"], "nowhere.tsv: cannot read: No such file"),
     ]
 
 
@@ -72,7 +77,8 @@ class TestAnswersInATable(FormatContract):
         ({ANSWERS: "a\tb\tc\td\n"}, ".TSV:1: 4 columns, expected"),
         ({ANSWERS: "a\tb\na\tb\tc\n"}, ".TSV:2: 3 columns, the first line has 2"),
         ({ANSWERS: "a\tb\nc\t\n"}, ".TSV:2: 'utterance' is empty"),
-        ({ANSWERS: ""}, ".TSV: is empty"),
+        ([TEST], "test_subtask_1.json:2: element 1: without 'options-for-correct-answers'; .*its answers"),
+        ([ANSWERS], "TSV: name the .json files"),
     ]
 
 
@@ -83,37 +89,8 @@ class TestTheCandidatePoolOfSubtask2(FormatContract):
         POOL: lines(*((f"ID{i:010}", f"answer {i}") for i in range(20)), "ID0000000099\tanswer 4"),  # one text, two ids
     }
     found = {"train": [(SAID, {"answer 7": 1.0}), (SAID, {"answer 3": 1.0})]}
-    refused = [({POOL: lines(("ID1", "answer 3"))}, "1.json:2: element 1: 'answer 7' is not in the candidate pool")]
-
-
-def test_the_messages_of_a_speaker_are_one_turn_and_texts_are_stored_once(tmp_path: Path, small: Tokenizer) -> None:
-    folder = write_files(tmp_path, TestOptions.files)
-    turns = ["hi my disk is full", "which one?", "this"]
-    assert [text.parts for text in Dstc7([folder / TRAIN]).queries()] == [turns, turns]
-    opened = build("dstc7", [folder / TRAIN, folder / DEV], tmp_path / "out", small)
-    assert (len(opened.corpus), len(opened.queries), len(opened.pool("dev"))) == (100, 1, 100)
-
-
-def test_a_right_answer_beside_the_options_is_added_subtask_4_may_have_none(tmp_path: Path, small: Tokenizer) -> None:
-    items = [example(right=5, options=2), example(options=2, scenario=4, **{"options-for-correct-answers": []})]
-    folder = write_files(tmp_path, {TRAIN: array(*items)})
-    opened = build("dstc7", [folder / TRAIN], tmp_path / "out", small)
-    assert [list(found.items()) for _, found in choices(opened, "train")] == [
-        [("answer 5", 1.0), ("answer 0", 0.0), ("answer 1", 0.0)],
-        [("answer 0", 0.0), ("answer 1", 0.0)],
-    ]
-
-
-def test_a_pool_is_ranked_and_tables_must_be_named(tmp_path: Path, small: Tokenizer) -> None:
-    folder = write_files(tmp_path, TestTheCandidatePoolOfSubtask2.files | TestAnswersInATable.files)
-    opened = build("dstc7", [folder / TRAIN, folder / POOL], tmp_path / "out", small)
-    assert [opened.corpus.text(i) for i in opened.pool("train").tolist()] == [f"answer {i}" for i in range(20)]
-    for names, reason in (
+    pools = {"train": [f"answer {i}" for i in range(20)]}
+    refused = [
+        ({POOL: lines(("ID1", "answer 3"))}, "1.json:2: element 1: 'answer 7' is not in the candidate pool"),
         ([TRAIN], "1.json:2: element 1: without 'options-for-next'; .*the candidates too"),
-        ([TEST], "test_subtask_1.json:2: element 1: without 'options-for-correct-answers'; .*its answers"),
-        ([ANSWERS], "TSV: name the .json files"),
-        ([DEV], f"{DEV}: no such file"),
-        ([TRAIN, "nowhere.tsv"], "nowhere.tsv: cannot read: No such file"),
-    ):
-        with pytest.raises(InputError, match=reason):
-            build("dstc7", [folder / name for name in names], tmp_path / "other", small)
+    ]

@@ -1,16 +1,6 @@
 """MIND: histories and impressions in three releases, new users, news in several folders."""
 
-from pathlib import Path
-
-import pytest
-
-from deepsiam.data_prep.collections.build import build
-from deepsiam.data_prep.collections.formats.mind import Mind
-from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.collections.choices import choices
 from tests.data_prep.collections.formats.contract import FormatContract, lines
-from tests.data_prep.collections.raw_formats import write_mind
 
 NEWS = {
     "N1": ("Foxes jump", "Quick brown ones."),
@@ -20,29 +10,32 @@ NEWS = {
 }
 BEHAVIORS = [
     "1\tU1\t11/15/2019 10:22:32 AM\tN1 N2\tN3-1 N4-0",
-    "2\tU1\t11/15/2019 10:25:32 AM\tN1 N2\tN4-1 N3-0 N1-1",
-    "3\tU2\t11/15/2019 11:22:32 AM\t\tN3-0 N2-1",
+    "2\tU1\t11/15/2019 10:25:32 AM\tN1 N2\tN4-1 N1-1 N3-0",
+    "3\tU2\t11/15/2019 11:22:32 AM\t\tN2-1 N3-0",
 ]
-BEHAVED, KNOWN = "MINDsmall_train/behaviors.tsv", "MINDsmall_train/news.tsv"
+BEHAVED, KNOWN, OTHER_NEWS = "MINDsmall_train/behaviors.tsv", "MINDsmall_train/news.tsv", "MINDsmall_dev/news.tsv"
+
+
+def news(*names: str, entities: int = 2) -> str:
+    return lines(*((name, "sports", "golf", *NEWS[name], "url", *["[]"] * entities) for name in names))
 
 
 class TestMind(FormatContract):
     name = "mind"
-    files = {
-        BEHAVED: lines(*BEHAVIORS),
-        KNOWN: lines(*((name, "sports", "golf", *texts, "url", "[]", "[]") for name, texts in NEWS.items())),
-    }
+    files = {BEHAVED: lines(*BEHAVIORS), KNOWN: news(*NEWS)}
     given = ["MINDsmall_train"]
     found = {
         "train": [
             ('Foxes jump The "lazy" dog', {"Rivers They flow.": 1.0, "Trees They do not.": 0.0}),
             (
                 'Foxes jump The "lazy" dog',
-                {"Trees They do not.": 1.0, "Rivers They flow.": 0.0, "Foxes jump Quick brown ones.": 1.0},
+                {"Trees They do not.": 1.0, "Foxes jump Quick brown ones.": 1.0, "Rivers They flow.": 0.0},
             ),
-            ("", {"Rivers They flow.": 0.0, 'The "lazy" dog': 1.0}),
+            ("", {'The "lazy" dog': 1.0, "Rivers They flow.": 0.0}),
         ]
     }
+    counts = (4, 2)  # all impressions with one history share one query
+    parts = [["Foxes jump", 'The "lazy" dog']] * 2 + [[""]]  # the clicked titles
     refused = [
         (BEHAVED, "4\tU1\tnow\tN1\tN3 N4", ":4: 'N3': the labels -1 and -0 are missing: .*the test set"),
         (BEHAVED, "Impression ID\tUser ID\tTime\tHistory\tImpressions", ":4: 'Impressions': .*: a header"),
@@ -64,51 +57,31 @@ class TestMind(FormatContract):
     ]
 
 
-def write(
-    folder: Path, behaviors: list[str] = BEHAVIORS, news: tuple[str, ...] = tuple(NEWS), entities: int = 2
-) -> Path:
-    return write_mind(folder, behaviors, {name: NEWS[name] for name in news}, entities)
-
-
-def test_a_query_is_the_clicked_titles(tmp_path: Path, small: Tokenizer) -> None:
-    folder = write(tmp_path / "MINDsmall_train")
-    assert [text.parts for text in Mind([folder]).queries()] == [["Foxes jump", 'The "lazy" dog']] * 2 + [[""]]
-    opened = build("mind", [folder], tmp_path / "out", small)
-    assert len(opened.queries) == 2  # all impressions with one history share one query
-    assert [len(opened.queries.parts(number)) for number in range(2)] == [2, 1]
-    assert len(opened.queries.tokens(1)) == 0
-
-
-@pytest.mark.parametrize(
-    "behaviors",
-    [
-        [line.split("\t", 1)[1] for line in BEHAVIORS],
-        [
-            "U1\tN1 N2\tN3#TAB#N4#TAB#11/13/2019 8:36:57 AM",
-            "U1\tN1 N2\tN4 N1#TAB#N3#TAB#11/13/2019 8:36:57 AM",
-            "U2\t\tN2#TAB#N3#TAB#11/13/2019 8:36:57 AM",
-        ],
-    ],
-    ids=["without the impression", "clicked and others apart"],
-)
-def test_the_older_releases(tmp_path: Path, small: Tokenizer, behaviors: list[str]) -> None:
-    opened = build("mind", [write(tmp_path / "train", behaviors, entities=1)], tmp_path / "out", small)
-    assert choices(opened, "train") == TestMind.found["train"]
-
-
-def test_the_folders_share_their_news(tmp_path: Path, small: Tokenizer) -> None:
-    folders = [
-        write(tmp_path / "MINDsmall_train", BEHAVIORS[:1]),
-        write(tmp_path / "MINDsmall_dev", ["1\tU1\tnow\tN3\tN4-1"], ("N3", "N4")),
+class TestSeveralFolders(FormatContract):  # share their news; the older releases have other columns
+    name = "mind"
+    files = {
+        **TestMind.files,
+        "MINDsmall_dev/behaviors.tsv": "1\tU1\tnow\tN3\tN4-1\n",
+        OTHER_NEWS: news("N3", "N4"),
+        "older/behaviors.tsv": lines(*(line.split("\t", 1)[1] for line in BEHAVIORS)),  # without the impression
+        "older/news.tsv": news(*NEWS, entities=1),
+        "oldest/behaviors.tsv": """\
+U1\tN1 N2\tN3#TAB#N4#TAB#11/13/2019 8:36:57 AM
+U1\tN1 N2\tN4 N1#TAB#N3#TAB#11/13/2019 8:36:57 AM
+U2\t\tN2#TAB#N3#TAB#11/13/2019 8:36:57 AM
+""",
+        "oldest/news.tsv": news(*NEWS),
+    }
+    given = ["MINDsmall_train", "MINDsmall_dev", "older=older", "oldest=oldest"]
+    found = {
+        "dev": [("Rivers", {"Trees They do not.": 1.0})],
+        **dict.fromkeys(("train", "older", "oldest"), TestMind.found["train"]),
+    }
+    counts = (4, 3)
+    refused = [
+        (
+            {OTHER_NEWS: "N1\ta\tb\tOther\t\turl\t[]\t[]\n"},
+            "dev/news.tsv:1: id 'N1' has another text on an earlier line",
+        ),
+        ([KNOWN], "news.tsv: has no behaviors.tsv; name the folders"),
     ]
-    opened = build("mind", folders, tmp_path / "out", small)
-    assert opened.splits() == ["dev", "train"]
-    assert len(opened.corpus) == 4
-    assert choices(opened, "dev") == [("Rivers", {"Trees They do not.": 1.0})]
-    renamed = [Path(f"mine={folders[1]}")]
-    assert build("mind", renamed, tmp_path / "other", small).splits() == ["mine"]
-    (folders[1] / "news.tsv").write_text("N1\ta\tb\tOther\t\turl\t[]\t[]\n")
-    with pytest.raises(InputError, match="dev/news.tsv:1: id 'N1' has another text on an earlier line"):
-        build("mind", folders, tmp_path / "out", small)
-    with pytest.raises(InputError, match="news.tsv: has no behaviors.tsv; name the folders"):
-        Mind([folders[0] / "news.tsv"])

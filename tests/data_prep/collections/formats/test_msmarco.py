@@ -1,20 +1,14 @@
 """MS MARCO: which files make which splits, for passages and documents."""
 
-import shutil
 from pathlib import Path
 
-import pytest
-
 from deepsiam.data_prep.collections.build import build
-from deepsiam.data_prep.collections.collection import Collection
-from deepsiam.data_prep.collections.formats.msmarco import MsMarco
 from deepsiam.data_prep.collections.ids import content_id
-from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.collections.formats.contract import FormatContract
+from tests.data_prep.collections.formats.contract import FormatContract, at
 from tests.data_prep.collections.raw_formats import write_files
 
-IDS, TOP = "qidpidtriples.train.small.tsv", "top1000.dev"
+IDS, TOP, RUN = "qidpidtriples.train.small.tsv", "top1000.dev", "msmarco-docdev-top100"
 PASSAGES = {
     "collection.tsv": '0\tThe fox is quick.\n1\tDogs "sleep".\n2\tThe fox is quick.\n3\tA brown hen\n',
     "queries.train.tsv": "10\twho is quick\n11\twho sleeps\n",
@@ -31,13 +25,22 @@ PASSAGES = {
 DOCUMENTS = {
     "msmarco-docs.tsv.gz": "D1\thttps://a\tFoxes\tThe fox is quick.\nD02\thttps://b\t.\t\nD3\thttps://c\t\t \n",
     "msmarco-docs-lookup.tsv": "D1\t5\t6\n",
+    "top1000.dev.tar.gz": "",  # archives are passed over
     "msmarco-doctrain-queries.tsv": "1\twho is quick\n",
     "msmarco-docdev-queries.tsv": "2\twhat is it\n",
     "msmarco-doctrain-qrels.tsv": "1 0 D1 1\n",
     "msmarco-docdev-qrels.tsv": "2 0 D3 1\n",
-    "msmarco-docdev-top100": "2 Q0 D1 1 -5.1 IndriQL\n2 Q0 D3 2 -5.2 IndriQL\n",
+    RUN: "2 Q0 D1 1 -5.1 IndriQL\n2 Q0 D3 2 -5.2 IndriQL\n",
+}
+HEADERS = {
+    "collection.tsv": "pid\tpassage\n",
+    "queries.train.tsv": "qid\tquery\n",
+    "qrels.train.tsv": "qid\titer\tpid\trel\n",
+    TOP: "qid\tpid\tquery\tpassage\n",
+    IDS: "qid\tpid\tpid\n",
 }
 TRIPLES = {"triples.train.small.tsv": "who\tthe fox\ta dog\nwho\ta cat\tthe fox\nwhat\ta dog\ta dog \n"}
+NONE_LISTED = "split top1000.dev: 1 of 2 queries have no relevant document (the first: 21)"
 FOX, DOGS, HEN = "The fox is quick.", 'Dogs "sleep".', "A brown hen"
 
 
@@ -63,7 +66,7 @@ class TestDocuments(TestTriples):  # title and body, or else the URL
         "dev-top100": [("what is it", {"Foxes The fox is quick.": 0, "https://c": 1})],
     }
     refused = [
-        ("msmarco-docdev-top100", "2 Q0 D1 1 2.5", ":3: 1 column, expected 4"),
+        (RUN, "2 Q0 D1 1 2.5", ":3: 1 column, expected 4"),
         ("msmarco-docs-extra-queries.tsv", "D1\t\tt\tb", ":1: 4 columns, expected 2"),
         ("msmarco-docdev-qrels.tsv", "2 0 D2 1", ":2: 'D2' is not among the documents; 'D02' is"),
         ({"msmarco-docs.tsv.gz": "D1\t\t\t \n"}, "docs.tsv.gz:1: 'url, title and body' is empty"),
@@ -87,6 +90,7 @@ class TestPassages(TestTriples):
         ("collection.tsv", "3\tmore", ":5: id '3' is already on line 4"),
         ("queries.dev.tsv", "20\tother", ":3: id '20' has another text on an earlier line"),
         ("qrels.dev.tsv", "20\t3\t1\t7\tx", ":3: 5 columns"),
+        ("qrels.train.tsv", "10\t0\t0\t0", ":4: its query and document have another score"),
         ("qrels.dev.tsv", "20\t0\t3\t0", ":3: its query and document have another (grade|score)"),
         ("qrels.dev.tsv", "20\t0\t9\t1", ":3: '9' is not among the documents"),
         ("qrels.dev.tsv", "20\t0\t03\t1", ":3: '03' is not among the documents; '3' is: write"),
@@ -99,114 +103,10 @@ class TestPassages(TestTriples):
     ]
 
 
-class TestExamples(TestTriples):
-    ids = None
-    files = {
-        **{name: PASSAGES[name] for name in ("collection.tsv", "queries.train.tsv")},
-        "examples.json": '["10", [0, 9.5], [1, -2], [3, 0.5]]\n[11, ["1", 7], ["3", "1e0"]]\n[10, [2, 4], [0, 11]]\n',
-    }
-    found = {"train": [("who is quick", {FOX: 1, DOGS: 0, HEN: 0}), ("who sleeps", {DOGS: 1, HEN: 0})]}
+class TestNamedFiles(TestPassages):  # must belong together
+    files = PASSAGES | TRIPLES | {"msmarco-docs.tsv": "D1\tu\tt\tb\n", "top1000.dev.tar.gz": "", RUN: DOCUMENTS[RUN]}
+    given = [name for name in PASSAGES if name != TOP]
     refused = [
-        ("examples.json", "[10]", r":4: not JSON, or not \[qid, \[pid, score\], "),
-        ("examples.json", "[10, 0, 1]", ":4: not JSON, or not"),
-        ("examples.json", "[10, [0, 1, 2]]", ":4: not JSON, or not"),
-        ("examples.json", "[10, [0, 1]", ":4: not JSON, or not"),
-        ("examples.json", '[10, [0, "x"]]', ":4: score 'x' is not a number"),
-        ("examples.json", "[10, [9, 1]]", ":4: '9' is not among the documents"),
-    ]
-
-
-def test_examples_have_a_teachers_scores_beside_the_labels(tmp_path: Path, small: Tokenizer) -> None:
-    groups = made(tmp_path, small, write_files(tmp_path / "in", TestExamples.files)).groups("train")
-    assert [groups[i].candidates.tolist() for i in range(2)] == [[0, 1, 3, 2], [1, 3]]
-    assert groups.labels.tolist() == [1, 0, 0, 1, 1, 0]
-    assert groups.scores is not None
-    assert groups.scores.tolist() == [9.5, -2, 0.5, 4, 7, 1]  # of 0, that of the line where it is positive
-
-
-def made(tmp_path: Path, tokenizer: Tokenizer, *inputs: Path) -> Collection:
-    return build("msmarco", inputs, tmp_path / "out", tokenizer)
-
-
-def qrels(opened: Collection) -> dict[str, dict[str, dict[str, float]]]:
-    return {split: opened.qrels(split) for split in opened.splits()}
-
-
-def named(folder: Path, *names: str) -> list[Path]:
-    return [folder / name for name in names]
-
-
-def test_passages_are_ranked_trained_on_and_re_ranked(tmp_path: Path, small: Tokenizer) -> None:
-    """Rows that name their columns are left out."""
-    headers = {
-        "collection.tsv": "pid\tpassage\n",
-        "queries.train.tsv": "qid\tquery\n",
-        "qrels.train.tsv": "qid\titer\tpid\trel\n",
-        TOP: "qid\tpid\tquery\tpassage\n",
-        IDS: "qid\tpid\tpid\n",
-    }
-    for name, files in (
-        ("plain", PASSAGES),
-        ("headed", {n: headers.get(n, "") + text for n, text in PASSAGES.items()}),
-    ):
-        opened = made(tmp_path / name, small, write_files(tmp_path / name / "in", files))
-        assert list(opened.corpus.ids) == ["0", "1", "2", "3"]
-        assert sorted(opened.queries.ids) == ["10", "11", "20", "21", "30"]
-        assert qrels(opened) == {
-            "train": {"10": {"0": 1}, "11": {"1": 1}},
-            "dev": {"20": {"3": 1}, "21": {"0": 1}},
-            "dev.small": {"20": {"3": 1}},
-            "train.small": {
-                "10": {"0": 1, "1": 0, "2": 1, "3": 0},
-                "11": {"1": 1, "3": 0},
-            },  # 2 is a positive elsewhere
-            "top1000.dev": {"21": {"1": 0, "3": 0, "0": 1}, "20": {"3": 1}},  # 0 is judged, but not on the list of 21
-        }
-    reader = MsMarco([tmp_path / "plain" / "in"])
-    assert list(reader.groups(TOP)) == list(reader.groups(TOP))
-
-
-def test_a_split_may_be_named_and_have_several_files(tmp_path: Path) -> None:
-    folder = write_files(tmp_path / "in", PASSAGES)
-    names = named(folder, "collection.tsv", "queries.train.tsv")
-    both = (Path(f"mine={folder / name}") for name in ("qrels.train.tsv", IDS))
-    reader = MsMarco([*names, *both])
-    assert reader.splits() == ["mine"]
-    assert len(list(reader.groups("mine"))) == 3 + 4
-
-
-def test_what_another_file_of_a_split_lists_is_among_the_candidates(tmp_path: Path, small: Tokenizer) -> None:
-    first, second = "21\t1\twhere\tDogs\n20\t3\twhat\tA hen\n", "21\t0\twhere\tThe fox\n"
-    files = {**PASSAGES, "top1000.a": first, "top1000.b": second, TOP: first + second}
-    folder = write_files(tmp_path / "in", files)
-    both = (Path(f"two={folder / name}") for name in ("top1000.a", "top1000.b"))
-    texts = named(folder, "collection.tsv", "queries.dev.tsv", "qrels.dev.tsv")
-    opened = made(tmp_path, small, *texts, *both, Path(f"one={folder / TOP}"))
-    assert qrels(opened)["one"] == qrels(opened)["two"] == {"21": {"1": 0, "0": 1}, "20": {"3": 1}}
-
-
-def test_candidates_alone_bring_their_texts(tmp_path: Path, small: Tokenizer) -> None:
-    folder = write_files(tmp_path / "in", PASSAGES)
-    opened = made(tmp_path, small, *named(folder, TOP, "qrels.dev.tsv"))  # 0 is in the qrels, but not listed
-    assert list(opened.corpus.ids) == ["1", "3"]
-    assert list(opened.queries.ids) == ["21", "20", "30"]
-    assert qrels(opened) == {"top1000.dev": {"21": {"1": 0, "3": 0, "\t2": 1}, "20": {"3": 1}}}
-
-
-def test_contradictory_grades_are_refused_in_splits_without_triples(tmp_path: Path, small: Tokenizer) -> None:
-    files = {name: text for name, text in PASSAGES.items() if name != TOP}  # it needs agreeing grades anyway
-    files["qrels.train.tsv"] += "10\t0\t0\t0\n"
-    folder = write_files(tmp_path / "in", files)
-    with pytest.raises(InputError, match="qrels.train.tsv:4: its query and document have another score"):
-        made(tmp_path, small, folder)
-    files["qidpidtriples.train.tsv"] = files.pop(IDS)  # of the same split
-    opened = made(tmp_path, small, write_files(tmp_path / "joined", files))
-    assert opened.qrels("train")["10"] == {"0": 1, "1": 0, "2": 1, "3": 0}
-
-
-@pytest.mark.parametrize(
-    ("names", "reason"),
-    [
         (["queries.dev.tsv", "qrels.dev.tsv"], r"none of collection.tsv, .* so no texts"),
         (["collection.tsv", "qrels.dev.tsv"], r"no queries\.\*\.tsv, so no queries"),
         (["collection.tsv", "queries.dev.tsv"], r"none of qrels\.\*\.tsv, .*, so no split"),
@@ -216,19 +116,67 @@ def test_contradictory_grades_are_refused_in_splits_without_triples(tmp_path: Pa
         (["collection.tsv", "msmarco-docs.tsv"], r"docs.tsv: .*collection.tsv is a collection already"),
         (["collection.tsv", *TRIPLES], r"triples.train.small.tsv: its texts have no ids, .*collection"),
         (["top1000.dev.tar.gz"], r"top1000.dev.tar.gz: it is not named as one .* \(a .tar must be unpacked"),
-    ],
-)
-def test_files_that_do_not_belong_together_are_refused(tmp_path: Path, names: list[str], reason: str) -> None:
-    folder = write_files(tmp_path / "in", PASSAGES | TRIPLES | {"msmarco-docs.tsv": "D1\tu\tt\tb\n"})
-    shutil.make_archive(str(folder / TOP), "gztar", folder, TOP)
-    with pytest.raises(InputError, match=reason):
-        MsMarco(named(folder, *names))
+        ({"qrels.dev.tsv": "2 0 D3 1\n"}, [RUN, "qrels.dev.tsv"], "top100:1: a run has no texts: name the collection"),
+    ]
 
 
-def test_a_run_without_a_collection_has_no_texts_and_archives_are_passed_over(tmp_path: Path) -> None:
-    folder = write_files(tmp_path / "in", DOCUMENTS)
-    reader = MsMarco(named(folder, "msmarco-docdev-top100", "msmarco-docdev-qrels.tsv"))
-    with pytest.raises(InputError, match="top100:1: a run has no texts: name the collection"):
-        list(reader.corpus())
-    (folder / "top1000.dev.tar.gz").touch()
-    assert "top1000.dev.tar" not in " ".join(map(str, MsMarco([folder]).paths))
+class TestSplitOfSeveralFiles(TestTriples):  # where there are triples, grades may contradict each other
+    ids = None
+    files = {
+        **{name: PASSAGES[name] for name in ("collection.tsv", "queries.train.tsv", IDS)},
+        "qrels.train.tsv": "10\t0\t0\t1\n11\t0\t1\t1\n10\t0\t0\t0\n",
+    }
+    given = ["collection.tsv", "queries.train.tsv", f"mine={IDS}", "mine=qrels.train.tsv"]
+    found = {"mine": TestPassages.found["train.small"]}
+    refused = []
+
+
+class TestExamples(TestTriples):
+    ids = None
+    files = {
+        **{name: PASSAGES[name] for name in ("collection.tsv", "queries.train.tsv")},
+        "examples.json": '["10", [0, 9.5], [1, -2], [3, 0.5]]\n[11, ["1", 7], ["3", "1e0"]]\n[10, [2, 4], [0, 11]]\n',
+    }
+    found = {"train": [("who is quick", {FOX: 1, DOGS: 0, HEN: 0}), ("who sleeps", {DOGS: 1, HEN: 0})]}
+    scores = {"train": [9.5, -2, 0.5, 4, 7, 1]}  # of 0, that of the line where it is positive
+    refused = [
+        ("examples.json", "[10]", r":4: not JSON, or not \[qid, \[pid, score\], "),
+        ("examples.json", "[10, 0, 1]", ":4: not JSON, or not"),
+        ("examples.json", "[10, [0, 1]", ":4: not JSON, or not"),
+        ("examples.json", '[10, [0, "x"]]', ":4: score 'x' is not a number"),
+        ("examples.json", "[10, [9, 1]]", ":4: '9' is not among the documents"),
+    ]
+
+
+class TestHeaders(TestTriples):  # rows that name their columns are left out
+    ids = None
+    files = {name: HEADERS.get(name, "") + text for name, text in PASSAGES.items()}
+    found = {
+        **TestPassages.found,
+        "top1000.dev": [("where is the fox", {DOGS: 0, HEN: 0}), ("what is brown", {HEN: 1})],
+    }
+    counts = (4, 5)
+    remarks = [
+        "split train: left out 1 judgements that occur before (the first: {folder}/qrels.train.tsv:4)",
+        NONE_LISTED,
+    ]
+    refused = []
+
+
+class TestCandidatesAlone(TestTriples):  # bring their texts
+    files = {name: PASSAGES[name] for name in (TOP, "qrels.dev.tsv")}
+    found = {"top1000.dev": TestHeaders.found["top1000.dev"]}
+    ids = ["1", "3"], ["21", "20", "30"]
+    remarks = [NONE_LISTED]
+    refused = []
+
+
+def test_what_another_file_of_a_split_lists_is_among_the_candidates(tmp_path: Path, small: Tokenizer) -> None:
+    first, second = "21\t1\twhere\tDogs\n20\t3\twhat\tA hen\n", "21\t0\twhere\tThe fox\n"
+    files = {**PASSAGES, "top1000.a": first, "top1000.b": second, TOP: first + second}
+    folder = write_files(tmp_path / "in", files)
+    texts = ("collection.tsv", "queries.dev.tsv", "qrels.dev.tsv")
+    inputs = [at(folder, name) for name in (*texts, "two=top1000.a", "two=top1000.b", f"one={TOP}")]
+    opened = build("msmarco", inputs, tmp_path / "out", small)
+    for split in ("one", "two"):
+        assert opened.qrels(split) == {"21": {"1": 0, "0": 1}, "20": {"3": 1}}

@@ -1,18 +1,13 @@
 """NLI, QQP, RTE, SICK: columns and labels of each; pairs that are left out are counted."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from deepsiam.data_prep.collections.build import build
 from deepsiam.data_prep.collections.formats.nli import NLI, QQP, RTE, Nli
-from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections import raw_formats
-from tests.data_prep.collections.choices import exhaust
 from tests.data_prep.collections.formats.contract import FormatContract, lines
-from tests.data_prep.collections.raw_formats import MNLI, PARSES, SICK, mnli, write_lines, write_tsv
+from tests.data_prep.collections.raw_formats import MNLI, PARSES, SICK, mnli
 from tests.samples import DATA, needs
 
 SNLI_TEXT = [
@@ -27,6 +22,7 @@ SNLI_TEXT = [
 SNLI = [(label, {"gold_label": label, "sentence1": "a fox", "sentence2": text, "annotator_labels": ["neutral"]})
         for text, label in [("a", "-"), ("b", "entailment"), ("c", "-"), ("d", "contradiction")]]  # fmt: skip
 TRAIN = "train.tsv"
+MATCHED = [TRAIN, "dev_matched.tsv", "dev_mismatched.tsv", "multinli_1.0_dev_mismatched.txt", "dev_matched_mine.tsv"]
 
 
 def table(*rows: list[str]) -> str:
@@ -35,16 +31,6 @@ def table(*rows: list[str]) -> str:
 
 def pair(first: str, second: str, label: object) -> dict[str, object]:
     return {"premise": first, "hypothesis": second, "label": label}
-
-
-def found(reader: Nli, split: str = "train") -> list[tuple[str, str, str]]:
-    """The pairs of a split with the names of their classes."""
-    documents = {text.id: text.parts[0] for text in reader.corpus()}
-    queries = {text.id: text.parts[0] for text in reader.queries()}
-    return [
-        (queries[row.query], documents[row.candidates[0]], reader.classes[int(row.labels[0])])
-        for row in reader.groups(split)
-    ]
 
 
 class TestMnli(FormatContract):  # a pair is a group and its class the label; annotators may differ
@@ -67,7 +53,6 @@ class TestMnli(FormatContract):  # a pair is a group and its class the label; an
     refused = [
         (TRAIN, tuple(mnli("x", "y", "maybe")), ":5: gold_label 'maybe' is not one of entailment, neutral,"),
         (TRAIN, tuple(mnli("x", "y", "1")), ":5: gold_label '1' is not one of entailment, neutral"),
-        (TRAIN, tuple(mnli("x", "y", "")), ":5: gold_label '' is not one of"),
         (TRAIN, tuple(mnli("x", " ", "neutral")), ":5: 'sentence2' is empty"),
         (TRAIN, tuple(mnli("x", "y", "neutral")[:-1]), ":5: 'gold_label' is missing; is the row cut short"),
         (TRAIN, tuple(mnli("x", "y", "neutral")[:9]), ":5: 'sentence2' is missing"),
@@ -90,6 +75,13 @@ class TestSnli(FormatContract):  # pairs without a gold label are left out and c
     files = {"snli_1.0_train.jsonl": lines(*(record for _, record in SNLI))}
     found = {"train": [("a fox", {"b": 0.0}), ("a fox", {"d": 2.0})]}
     remarks = ["split train: left out 2 pairs without a gold label (the first: {folder}/snli_1.0_train.jsonl:1)"]
+    classes = NLI
+    refused = [
+        (
+            {"snli_1.0_train.jsonl": lines(*[SNLI[0][1]] * 2)},
+            "corpus: the input contains no texts: .*l; split train: left out 2 pairs without a gold label",
+        )
+    ]
 
 
 class TestSnliText(TestSnli):  # with fewer annotators than the header has columns for
@@ -99,6 +91,7 @@ class TestSnliText(TestSnli):  # with fewer annotators than the header has colum
         )
     }
     remarks = ["split train: left out 2 pairs without a gold label (the first: {folder}/snli_1.0_train.txt:2)"]
+    refused = []
 
 
 class TestQqp(FormatContract):  # leaves out rows that a line break has cut
@@ -114,6 +107,7 @@ class TestQqp(FormatContract):  # leaves out rows that a line break has cut
         )
     }
     found = {"train": [("is it a fox?", {"is this a fox?": 1.0}), ("fox?", {"dog?": 0.0})]}
+    classes = QQP
     remarks = ["split train: left out 3 pairs cut short, or with an empty question (the first: {folder}/train.tsv:3)"]
 
 
@@ -133,7 +127,13 @@ class TestSick(FormatContract):  # has its splits in a column
         "dev": [("a fox", {"no fox": 2.0})],
         "test": [("a red fox", {"a fox": 0.0})],
     }
-    refused = [("SICK.txt", ("1", "a", "b", "NEUTRAL", "4.5", "OTHER"), ":6: SemEval_set 'OTHER' is not one of TRAIN")]
+    refused = [
+        ("SICK.txt", ("1", "a", "b", "NEUTRAL", "4.5", "OTHER"), ":6: SemEval_set 'OTHER' is not one of TRAIN"),
+        (
+            {"SICK.txt": table(SICK, ["1", "a", "b", "NEUTRAL", "4.5", "TRAIN"])},
+            "split dev: the input has no judgements of it: .*SICK.txt$",
+        ),
+    ]
 
 
 class TestAnnotatedSick(FormatContract):
@@ -147,41 +147,56 @@ class TestAnnotatedSick(FormatContract):
     found = {"test": [("a fox", {"a dog": 1.0})]}
 
 
-def test_matched_and_mismatched_are_different_splits(tmp_path: Path) -> None:
-    names = ["train.tsv", "dev_matched.tsv", "dev_mismatched.tsv", "multinli_1.0_dev_mismatched.txt"]
-    files = [write_tsv(tmp_path / name, [MNLI, mnli("x", name, "neutral")]) for name in names]
-    reader = Nli([*files, Path(f"mine={files[1]}")])
-    assert reader.splits() == ["train", "dev_matched", "dev_mismatched", "mine"]
-    assert [second for _, second, _ in found(reader, "dev_mismatched")] == names[2:]
-    assert [second for _, second, _ in found(reader, "mine")] == ["dev_matched.tsv"]
+class TestMatchedAndMismatched(FormatContract):  # are different splits
+    name = "nli"
+    files = {name: table(MNLI, mnli("x", name, "neutral")) for name in MATCHED}
+    given = [*MATCHED[:4], f"mine={MATCHED[4]}"]
+    found = {
+        "train": [("x", {MATCHED[0]: 1.0})],
+        "dev_matched": [("x", {MATCHED[1]: 1.0})],
+        "dev_mismatched": [("x", {MATCHED[2]: 1.0}), ("x", {MATCHED[3]: 1.0})],
+        "mine": [("x", {MATCHED[4]: 1.0})],
+    }
 
 
-def test_rte_and_numbers_of_classes(tmp_path: Path, small: Tokenizer) -> None:
-    rows = [["0", "a", "b", "entailment"], ["1", "a", "c", "not_entailment"]]
-    reader = Nli([write_tsv(tmp_path / "train.tsv", [raw_formats.RTE, *rows])])
-    assert reader.classes == RTE
-    assert found(reader) == [("a", "b", "entailment"), ("a", "c", "not_entailment")]
-
-    records = [pair("a", "b", -1), pair("a", "c", 2), pair("a", "d", 0)]
-    numbered = Nli([write_lines(tmp_path / "train.jsonl", records)])
-    assert numbered.classes == NLI
-    assert found(numbered) == [("a", "c", "contradiction"), ("a", "d", "entailment")]
-    assert numbered.remarks()[0].startswith("split train: left out 1 pairs without a gold label")
-    quora = write_lines(tmp_path / "quora.jsonl", [{"question1": "a", "question2": "b", "label": 0, "idx": 0}])
-    assert Nli([quora]).classes == QQP
-    assert build("nli", [quora], tmp_path / "out", small).manifest["classes"] == ["not_duplicate", "duplicate"]
-    assert found(Nli([quora])) == [("a", "b", "not_duplicate")]
+class TestRte(FormatContract):
+    name = "nli"
+    files = {TRAIN: table(raw_formats.RTE, ["0", "a", "b", "entailment"], ["1", "a", "c", "not_entailment"])}
+    found = {"train": [("a", {"b": 0.0}), ("a", {"c": 1.0})]}
+    classes = RTE
 
 
-def test_classes_do_not_depend_on_the_first_label(tmp_path: Path) -> None:
-    entailed = [pair("a", "b", "entailment")] * 3
-    assert Nli([write_lines(tmp_path / "a.jsonl", entailed)]).classes == NLI
-    other = write_lines(tmp_path / "b.jsonl", [*entailed, pair("a", "c", "not_entailment")])
-    assert Nli([other]).classes == RTE
-    assert Nli([tmp_path / "a.jsonl", Path(f"dev={other}")]).classes == RTE
-    numbers = write_lines(tmp_path / "train.jsonl", [pair("a", "b", 0)])
-    with pytest.raises(InputError, match="train.jsonl:1: label 0 is not one of entailment, not_entailment"):
-        exhaust(Nli([other, numbers]))
+class TestNumbers(FormatContract):
+    name = "nli"
+    files = {"train.jsonl": lines(pair("a", "b", -1), pair("a", "c", 2), pair("a", "d", 0))}
+    found = {"train": [("a", {"c": 2.0}), ("a", {"d": 0.0})]}
+    remarks = ["split train: left out 1 pairs without a gold label (the first: {folder}/train.jsonl:1)"]
+    classes = NLI
+
+
+class TestNumbersOfQuora(FormatContract):
+    name = "nli"
+    files = {"quora.jsonl": lines({"question1": "a", "question2": "b", "label": 0, "idx": 0})}
+    found = {"train": [("a", {"b": 0.0})]}
+    classes = QQP
+
+
+class TestEntailedAlone(FormatContract):
+    name = "nli"
+    files = {"a.jsonl": lines(*[pair("a", "b", "entailment")] * 3)}
+    found = {"train": [("a", {"b": 0.0})] * 3}
+    classes = NLI
+
+
+class TestEntailedFirst(FormatContract):  # classes do not depend on the first label, nor on the first file
+    name = "nli"
+    files = {
+        **TestEntailedAlone.files,
+        "dev.jsonl": lines(pair("a", "b", "entailment"), pair("a", "c", "not_entailment")),
+    }
+    found = {"train": [("a", {"b": 0.0})] * 3, "dev": [("a", {"b": 0.0}), ("a", {"c": 1.0})]}
+    classes = RTE
+    refused = [("dev.jsonl", pair("a", "b", 0), ":3: label 0 is not one of entailment, not_entailment")]
 
 
 @pytest.mark.slow

@@ -1,17 +1,8 @@
 """Pairs in every kind of table: scores, several documents of a query."""
 
 import json
-from pathlib import Path
 
-import pytest
-
-from deepsiam.data_prep.collections.build import build
-from deepsiam.data_prep.collections.formats.pairs import Pairs
-from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.collections.choices import choices, exhaust
 from tests.data_prep.collections.formats.contract import FormatContract, lines
-from tests.data_prep.collections.raw_formats import write_parquet
 
 RECORDS = [
     {"id": 1, "sentence1": "fox", "sentence2": "a red fox", "score": 4.5},
@@ -20,18 +11,27 @@ RECORDS = [
 ]
 TABLE = [tuple(RECORDS[0]), *(tuple(record.values()) for record in RECORDS)]
 HEAD = "query\tdocument"
+SPLITS = ("train", "csv", "lines", "array")
 XY = {"query": "x", "document": "y"}
 
 
-class TestTsv(FormatContract):
+class TestTables(FormatContract):
     name = "pairs"
-    files = {"a.tsv": lines(*TABLE)}
-    found = {"train": [("fox", {"a red fox": 4.5, "a dog": 0.0}), ("dog", {"a dog": 5.0})]}
+    files = {
+        "a.tsv": lines(*TABLE),
+        "a.csv": lines(*(",".join(map(str, row)) for row in TABLE)),
+        "a.jsonl": lines(*RECORDS),
+        "a.json": json.dumps(RECORDS, indent=1),
+    }
+    given = ["a.tsv", "csv=a.csv", "lines=a.jsonl", "array=a.json"]
+    found = dict.fromkeys(SPLITS, [("fox", {"a red fox": 4.5, "a dog": 0.0}), ("dog", {"a dog": 5.0})])
     remarks = [
-        "split train: its labels are not whole numbers (1 of 3, from 0 to 5): they are scores, from which only the "
+        f"split {split}: its labels are not whole numbers (1 of 3, from 0 to 5): they are scores, from which only the "
         "losses kl and margin_mse learn"
+        for split in SPLITS
     ]
     refused = [
+        ({"a.csv": 'query,document\nx,"y\nz'}, "a.csv:2: not CSV .* to .*a.csv:3; does a quote"),
         ({"a.tsv": "fox\ta red fox\n"}, "a.tsv: its columns are fox, a red fox; name them query, document, and score"),
         ({"a.tsv": "query\n"}, "a.tsv: its columns are query; name them"),
         ({"a.tsv": f"{HEAD}\tnegative\nx\ty\tz\n"}, "a.tsv: its columns .* are of the format triples"),
@@ -48,8 +48,8 @@ class TestTsv(FormatContract):
         ({"a.tsv": f"{HEAD}\nx\t \n"}, "a.tsv:2: 'document' is empty"),
         ({"a.tsv": f"{HEAD}\tscore\nx\ty\tgood\n"}, "a.tsv:2: score 'good' is not a number"),
         ({"a.tsv": f"{HEAD}\tscore\nx\ty\tnan\n"}, "a.tsv:2: score nan is not a number that fp32 can hold"),
-        ({"a.tsv": f"{HEAD}\n"}, "the input contains no texts"),
-        ({"a.tsv": ""}, "a.tsv: is empty"),
+        ({"a.tsv": f"{HEAD}\n"}, ["a.tsv"], "the input contains no texts"),
+        ({"b.tsv": f"{HEAD}\nx\ty\n"}, ["a.tsv", "b.tsv"], "split train: .*a.tsv .*b.tsv"),
         ({"a.tsv": "[]"}, "a.tsv: its columns are none"),
         ({"a.tsv": lines(XY | {"document": 7})}, "a.tsv:1: 'document' is missing or not a string"),
         ({"a.tsv": lines(XY, {"query": "x"})}, "a.tsv:2: 'document' is missing"),
@@ -57,73 +57,28 @@ class TestTsv(FormatContract):
         ({"a.tsv": '[{"query": "x", "document": "y"},\n {"query": "x"}]'}, "a.tsv:2: element 2: 'document' is missing"),
         ({"a.tsv": lines(XY, XY | {"Score": 0})}, "a.tsv:2: has 'Score', which"),
         ({"a.tsv": lines(XY, XY | {"neg": "y"})}, "a.tsv:2: has 'neg', which"),
-        (
-            {"a.tsv": '[{"query": "x", "score": 1, "text": "y"},\n{"query": "x", "label": 0}]'},
-            "v:2: element 2: has",
-        ),
+        ({"a.tsv": '[{"query": "x", "score": 1, "text": "y"},\n{"query": "x", "label": 0}]'}, "v:2: element 2: has"),
     ]
 
 
-class TestCsv(TestTsv):
-    files = {"a.csv": lines(*(",".join(map(str, row)) for row in TABLE))}
-    refused = [
-        ({"a.csv": 'query,document\nx,"y\nz'}, "a.csv:2: not CSV .* to .*a.csv:3; does a quote"),
-        ({"a.csv": "query,document\rx,y\r"}, "a.csv: its lines end with a carriage return alone; convert it, as tr"),
+class TestColumnsAndScores(FormatContract):
+    name = "pairs"
+    files = {
+        "a.tsv": 'answer\tquestion\n"a" red fox\tfox\na dog\tfox\na dog\tfox\n',  # positive, without scores
+        "dev.tsv": f"{HEAD}\tscore\nfox\ta fox\t5\nfox\ta dog\t-1\ndog\ta hen\t1.0\n",  # whole scores
+        "repeated.csv": 'Query,Document,Label\nfox,"a, b",1\nfox,"a, b",0\n',  # the higher one counts
+        "unknown.jsonl": lines({"title": "fox", "body": "a red fox", "idx": 3}),
+        "later.jsonl": lines(XY, XY | {"document": "z", "id": 3, "source": "web"}),  # other keys of a later object
+    }
+    given = ["a.tsv", "dev.tsv", "repeated=repeated.csv", "unknown=unknown.jsonl", "later=later.jsonl"]
+    found = {
+        "train": [("fox", {'"a" red fox': 1, "a dog": 1})],
+        "dev": [("fox", {"a fox": 5, "a dog": -1}), ("dog", {"a hen": 1})],
+        "repeated": [("fox", {"a, b": 1})],
+        "unknown": [("fox", {"a red fox": 1})],
+        "later": [("x", {"y": 1, "z": 1})],
+    }
+    remarks = [
+        "{folder}/unknown.jsonl: by the order of its columns, 'title' is the query, 'body' the document",
+        "split dev: its labels are grades from -1 to 5: those above 0, 2 of 3, count as relevant",
     ]
-
-
-class TestLines(TestTsv):
-    files = {"a.jsonl": lines(*RECORDS)}
-    refused = []
-
-
-class TestArray(TestLines):
-    files = {"a.json": json.dumps(RECORDS, indent=1)}
-
-
-class TestWithoutScores(FormatContract):  # positive; the columns are found by name
-    name = "pairs"
-    files = {"a.tsv": 'answer\tquestion\n"a" red fox\tfox\na dog\tfox\na dog\tfox\n'}
-    found = {"train": [("fox", {'"a" red fox': 1, "a dog": 1})]}
-
-
-class TestWholeScores(FormatContract):
-    name = "pairs"
-    files = {"a.tsv": f"{HEAD}\tscore\nfox\ta fox\t5\nfox\ta dog\t-1\ndog\ta hen\t1.0\n"}
-    found = {"train": [("fox", {"a fox": 5, "a dog": -1}), ("dog", {"a hen": 1})]}
-    remarks = ["split train: its labels are grades from -1 to 5: those above 0, 2 of 3, count as relevant"]
-
-
-class TestTheHigherScoreOfARepeatedPairCounts(FormatContract):
-    name = "pairs"
-    files = {"a.csv": 'Query,Document,Label\nfox,"a, b",1\nfox,"a, b",0\n'}
-    found = {"train": [("fox", {"a, b": 1})]}
-
-
-class TestUnknownNames(FormatContract):
-    name = "pairs"
-    files = {"a.jsonl": lines({"title": "fox", "body": "a red fox", "idx": 3})}
-    found = {"train": [("fox", {"a red fox": 1})]}
-    remarks = ["{folder}/a.jsonl: by the order of its columns, 'title' is the query, 'body' the document"]
-
-
-class TestOtherKeysOfLaterObjects(FormatContract):
-    name = "pairs"
-    files = {"a.jsonl": lines(XY, XY | {"document": "z", "id": 3, "source": "web"})}
-    found = {"train": [("x", {"y": 1, "z": 1})]}
-
-
-def test_parquet(tmp_path: Path, small: Tokenizer) -> None:
-    file = write_parquet(tmp_path / "a.parquet", RECORDS, row_group_size=2)
-    assert choices(build("pairs", [file], tmp_path / "out", small), "train") == TestTsv.found["train"]
-    write_parquet(file, [*RECORDS[:2], RECORDS[2] | {"sentence2": None}], row_group_size=2)
-    with pytest.raises(InputError, match="a.parquet: row 3: 'sentence2' is missing or not a string"):
-        exhaust(Pairs([file]))
-
-
-def test_a_split_with_and_without_scores_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_text(lines(*TABLE))
-    (tmp_path / "b.tsv").write_text(f"{HEAD}\nx\ty\n")
-    with pytest.raises(InputError, match="split train: .*a.tsv .*b.tsv"):
-        Pairs([tmp_path / "a.tsv", tmp_path / "b.tsv"])
-    assert Pairs([tmp_path / "a.tsv", Path(f"dev={tmp_path / 'b.tsv'}")]).splits() == ["train", "dev"]

@@ -24,6 +24,15 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
+def write(
+    folder: Path, tok: Tokenizer, documents: list[list[list[int]]], *sizes: int, dialogues: bool = True, **source: bool
+) -> Path:
+    with ShardWriter(folder, tok, *sizes, source={"dialogues": dialogues, **source}) as shards:
+        for number, document in enumerate(documents):
+            shards.add(f"d{number}", document)
+    return folder
+
+
 def expected(prepared: Path, split: str, tokens: int) -> dict[str, tuple[list[str], str]]:
     """Return the context and the reply of each id, taken directly from the documents."""
     texts = raw.decoded(prepared, split)
@@ -75,16 +84,15 @@ def test_twenty_candidates_of_other_threads_but_the_first(prepared: Path, small:
 
 def test_the_candidates_are_the_same_in_any_folder(prepared: Path, tmp_path: Path) -> None:
     first = list(RedditDialogues([prepared]).groups("dev"))
-    again = list(RedditDialogues([Path(f"test={prepared / 'held_out'}")]).groups("test"))
-    assert first == again
+    again = RedditDialogues([prepared / "shards", Path(f"test={prepared / 'held_out'}")])
+    assert again.splits() == ["train", "test"]
+    assert first == list(again.groups("test"))
     assert len({tuple(group.candidates[1:]) for group in first}) == len(first)
 
 
 def test_small_shards_are_drawn_together(tmp_path: Path, small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     documents = [[[5 + number // 20], [30 + number % 20, 60]] for number in range(62)]
-    with ShardWriter(tmp_path / "shards", small, 12, 1, {"dialogues": True}) as shards:  # four documents per shard
-        for number, document in enumerate(documents):
-            shards.add(f"d{number}", document)
+    write(tmp_path / "shards", small, documents, 12, 1)  # four documents per shard
     monkeypatch.setattr(reddit_dialogues, "WINDOW", 30)
     groups = list(RedditDialogues([tmp_path / "shards"]).groups("train"))
     assert [group.query for group in groups] == [f"d{number}#1" for number in range(62)]
@@ -93,19 +101,6 @@ def test_small_shards_are_drawn_together(tmp_path: Path, small: Tokenizer, monke
     monkeypatch.setattr(reddit_dialogues, "WINDOW", 33)
     whole = list(RedditDialogues([tmp_path / "shards"]).groups("train"))
     assert any(int(name[1:-2]) > 35 for name in whole[0].candidates)
-
-
-def test_the_split_is_that_of_the_folder(prepared: Path) -> None:
-    assert RedditDialogues([prepared / "shards"]).splits() == ["train"]
-    assert RedditDialogues([prepared / "held_out"]).splits() == ["dev"]
-    assert RedditDialogues([prepared / "shards", Path(f"test={prepared / 'held_out'}")]).splits() == ["train", "test"]
-
-
-def write(folder: Path, tok: Tokenizer, documents: list[list[list[int]]], *, dialogues: bool = True) -> Path:
-    with ShardWriter(folder, tok, source={"dialogues": dialogues}) as shards:
-        for number, document in enumerate(documents):
-            shards.add(f"d{number}", document)
-    return folder
 
 
 def test_utterances_without_tokens_are_no_replies_equal_replies_no_negatives(tmp_path: Path, small: Tokenizer) -> None:
@@ -121,22 +116,22 @@ def test_utterances_without_tokens_are_no_replies_equal_replies_no_negatives(tmp
     assert sorted(groups[0].candidates[1:]) == sorted([f"d{30 + number}#3" for number in range(18)] + ["d48#1"])
 
 
-def test_too_few_dialogues_are_refused(tmp_path: Path, small: Tokenizer) -> None:
-    folder = write(tmp_path / "shards", small, [[[50], [60 + number % 19]] for number in range(40)])
-    with pytest.raises(InputError, match="shard-000000.tar:1: fewer than 19 different replies of other threads"):
-        list(RedditDialogues([folder]).groups("train"))
-
-
-def test_what_is_not_a_folder_of_dialogues_is_refused(tmp_path: Path, small: Tokenizer) -> None:
-    folder = write(tmp_path / "shards", small, [[[50], [60]]], dialogues=False)
-    with pytest.raises(InputError, match="shards: its documents are not dialogues: name what `data_prep reddit` made"):
-        RedditDialogues([folder])
-    with ShardWriter(tmp_path / "pairs", small, source={"dialogues": False, "pairs": True}) as shards:
-        shards.add("d", [[50], [60]])
-    with pytest.raises(InputError, match="pairs: its documents are pairs, to pre-train on: name articles or dialogues"):
-        RedditDialogues([tmp_path / "pairs"])
-    with pytest.raises(InputError, match="nowhere: no such file"):
-        RedditDialogues([tmp_path / "nowhere"])
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("few", "shard-000000.tar:1: fewer than 19 different replies of other threads"),
+        ("articles", "articles: its documents are not dialogues: name what `data_prep reddit` made"),
+        ("pairs", "pairs: its documents are pairs, to pre-train on: name articles or dialogues"),
+        ("nowhere", "nowhere: no such file"),
+        ("empty", "empty/manifest.json: no such file"),
+    ],
+)
+def test_what_is_no_folder_of_enough_dialogues_is_refused(
+    tmp_path: Path, small: Tokenizer, name: str, problem: str
+) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="empty/manifest.json: no such file"):
-        RedditDialogues([tmp_path / "empty"])
+    write(tmp_path / "few", small, [[[50], [60 + number % 19]] for number in range(40)])
+    write(tmp_path / "articles", small, [[[50], [60]]], dialogues=False)
+    write(tmp_path / "pairs", small, [[[50], [60]]], dialogues=False, pairs=True)
+    with pytest.raises(InputError, match=problem):
+        list(RedditDialogues([tmp_path / name]).groups("train"))

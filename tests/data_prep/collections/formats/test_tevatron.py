@@ -1,25 +1,19 @@
 """Tevatron's two schemas, and the document_text that its own code reads as an empty text."""
 
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from deepsiam.data_prep.collections.formats.tevatron import Tevatron
 from deepsiam.data_prep.collections.ids import content_id
-from deepsiam.data_prep.common.errors import InputError
 from tests.data_prep.collections.formats.contract import FormatContract, lines
-from tests.data_prep.collections.raw_formats import write_lines
 
 FOX = {"docid": "7", "title": "Foxes", "text": "The fox is quick."}
 DOG = {"docid": "8", "title": "", "text": "Dogs sleep."}
 HEN = {"docid": "9", "text": "A brown hen"}
-CORPUS = [FOX, DOG, HEN]
 PASSAGES = [
     {"query_id": "1", "query": "who is quick", "positive_passages": [FOX], "negative_passages": [DOG, HEN, FOX]},
     {"query_id": "2", "query": "who sleeps", "positive_passages": [DOG], "negative_passages": [], "answers": ["dogs"]},
 ]
-ASLEEP = PASSAGES[1] | {"query_id": "3", "query": "who is asleep"}
+UNNAMED = {"title": "Dogs", "text": "They sleep."}
+ASLEEP = {"query_id": "3", "query": "who is asleep", "positive_passages": [UNNAMED]}
 IDS = [
     {
         "query_id": "1",
@@ -43,22 +37,18 @@ class TestPassages(FormatContract):
     given = ["."]
     found = {
         "train": [("who is quick", {QUICK: 1, SLEEP: 0, "A brown hen": 0}), ("who sleeps", {SLEEP: 1})],
-        "dev": [("who is asleep", {SLEEP: 1})],
+        "dev": [("who is asleep", {"Dogs They sleep.": 1})],
     }
-    ids = ["8", "7", "9"], ["3", "1", "2"]
+    ids = [content_id("Dogs They sleep."), "7", "8", "9"], ["3", "1", "2"]
     refused = [
         third(PASSAGES, "'query_id' is missing, or neither text", query_id=None),
-        third(PASSAGES, "'query_id' is missing, or neither text", query_id=2.5),
         third(PASSAGES, "'query' is empty", query=" "),
-        third(PASSAGES, "'query' is missing or not a string", query=["who"]),
         third(PASSAGES, "has no positive", positive_passages=[]),
         third(PASSAGES, "'positive_passages' is missing or not a list", positive_passages=None),
         third(PASSAGES, "'negative_passages' is missing or not a list", negative_passages={"docid": "7"}),
         third(PASSAGES, "a passage is not a JSON object", negative_passages=["7"]),
         third(PASSAGES, "'text' is missing or not a string", negative_passages=[{"docid": "5"}]),
-        third(PASSAGES, "'text' is empty", negative_passages=[{"docid": "5", "text": ""}]),
         third(PASSAGES, "'docid' is missing, or neither text", negative_passages=[{"docid": False, "text": "a"}]),
-        third(PASSAGES, "'title' is not a string", negative_passages=[{"docid": "5", "title": 1, "text": "a"}]),
         ({"train.jsonl": lines({"_id": "1"})}, "l:1: has none of positive_passages, positive_document_ids, docid"),
         ({"train.jsonl": None, "dev.JSONL": None, "a": "", "._b.jsonl": "x"}, "in: no .jsonl file in this folder"),
     ]
@@ -66,7 +56,10 @@ class TestPassages(FormatContract):
 
 class TestIds(FormatContract):
     name = "tevatron"
-    files = {"train.jsonl": lines(*IDS), "corpus.jsonl": lines(*CORPUS)}
+    files = {
+        "train.jsonl": lines(*IDS),
+        "corpus.jsonl": lines(FOX, {"docid": "8", "document_text": "Dogs sleep."}, HEN),
+    }
     given = ["test=train.jsonl", "corpus.jsonl"]
     found = {"test": [("who is quick", {QUICK: 1, SLEEP: 0}), ("who sleeps", {SLEEP: 1})]}
     ids = ["7", "8", "9"], ["1", "2"]
@@ -80,29 +73,11 @@ class TestIds(FormatContract):
         ("corpus.jsonl", FOX | {"text": "x"}, ":4: id '7' is already on line 1, of another text"),
         ("corpus.jsonl", {"docid": "5", "title": "Foxes", "body": "The fox"}, ":4: 'text' is missing"),
         ({"corpus.jsonl": lines(FOX, HEN)}, "train.jsonl:1: '8' is not among the documents"),
+        (["train.jsonl"], "train.jsonl: name the corpus of its positive_document_ids too"),
+        (["corpus.jsonl"], "corpus.jsonl: no file of queries"),
         # a corpus may hold the passages too, if the texts are the same
         (
             {"train.jsonl": lines(*PASSAGES), "corpus.jsonl": lines(DOG | {"text": "Dogs bark."})},
             "train.jsonl:1: id '8' has another text on an earlier line",
         ),
     ]
-
-
-def test_document_text_is_read_as_the_code_does_not(tmp_path: Path) -> None:
-    train = write_lines(tmp_path / "train.jsonl", IDS)
-    corpus = write_lines(tmp_path / "corpus.jsonl", [{"docid": "7", "document_text": "The fox"}, DOG])
-    assert [text.parts for text in Tevatron([train, corpus]).corpus()] == [["The fox"], ["Dogs sleep."]]
-
-
-def test_a_passage_without_docid_is_known_by_its_content(tmp_path: Path) -> None:
-    bare = {"text": "The fox", "title": "Foxes"}
-    record = PASSAGES[0] | {"positive_passages": [bare], "negative_passages": []}
-    (group,) = Tevatron([write_lines(tmp_path / "train.jsonl", [record])]).groups("train")
-    assert group.candidates == [content_id("Foxes The fox")]
-
-
-def test_queries_and_corpus_belong_together(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="train.jsonl: name the corpus of its positive_document_ids too"):
-        Tevatron([write_lines(tmp_path / "train.jsonl", IDS)])
-    with pytest.raises(InputError, match="corpus.jsonl: no file of queries"):
-        Tevatron([write_lines(tmp_path / "corpus.jsonl", CORPUS)])

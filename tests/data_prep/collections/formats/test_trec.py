@@ -1,13 +1,6 @@
 """TREC's test collections: documents as JSON or rows, topics and qrels."""
 
-from pathlib import Path
-
-import pytest
-
-from deepsiam.data_prep.collections.formats.trec import Trec
-from deepsiam.data_prep.common.errors import InputError
 from tests.data_prep.collections.formats.contract import FormatContract, lines
-from tests.data_prep.collections.raw_formats import write_files
 
 TOPICS, JUDGED, CORPUS = "topics.robust.tsv", "qrels.robust.txt", "corpus.jsonl"
 FOX, DOGS = "Foxes The fox is quick.", "Dogs sleep."
@@ -32,13 +25,14 @@ class TestTrec(FormatContract):
     }
     ids = ["FT-3", "FT-1", "FT-02"], ["301", "302"]
     refused = [
-        (CORPUS, "{", ":3: not JSON"),
         (CORPUS, {"text": "a"}, ":3: 'id' is missing, or neither text"),
         (CORPUS, {"docid": [7], "text": "a"}, ":3: 'docid' is missing, or neither text"),
         (CORPUS, {"id": "7", "body": "a"}, ":3: 'contents' is missing or not a string"),
         (CORPUS, {"id": "7", "title": " ", "text": ""}, ":3: 'text' is empty"),
         (TOPICS, "<top>", ":3: 1 column, expected 2 between tabs: id, text"),
         (TOPICS, "303\t", ":3: 'text' is empty"),
+        (TOPICS, "\ttext", ":3: id '' is empty"),
+        (TOPICS, "303\ta\tb", ":3: 3 columns, expected 2"),
         (JUDGED, "302 Q0 FT-3 1 12.5 bm25", ":4: 6 columns, expected query, 0, document, grade"),
         (JUDGED, "302 0 FT-3 high", ":4: grade 'high' is not a whole number"),
         ("collection.more.tsv.gz", "FT-3\tmore", ":2: id 'FT-3' is already on line 1"),
@@ -53,11 +47,7 @@ class TestTrec(FormatContract):
     ]
 
 
-def test_files_may_be_named_and_a_split_too(tmp_path: Path) -> None:
-    folder = write_files(tmp_path / "in", TestTrec.files)
-    texts = [folder / CORPUS, folder / TOPICS]
-    reader = Trec([*texts, Path(f"test={folder / JUDGED}")])
-    assert reader.splits() == ["test"]
-    assert len(list(reader.groups("test"))) == 3
-    with pytest.raises(InputError, match=r"no file is named qrels\.\*$"):
-        Trec(texts)
+class TestNamedFiles(TestTrec):  # and a named split
+    given = ["collection.more.tsv.gz", CORPUS, TOPICS, f"test={JUDGED}"]
+    found = {"test": TestTrec.found["robust"]}
+    refused = [([CORPUS, TOPICS], r"no file is named qrels\.\*$")]

@@ -1,16 +1,10 @@
 """Triples in every kind of table: one or more negatives, scores."""
 
-from pathlib import Path
-
-from deepsiam.data_prep.collections.build import build
-from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.collections.choices import choices
 from tests.data_prep.collections.formats.contract import FormatContract, lines
-from tests.data_prep.collections.raw_formats import write_parquet
 
 HEAD = "query\tdocument\tnegative"
 ONE = {"query": "x", "pos": "y", "neg": "z"}
-MANY = {"query": "fox", "positive": "a red fox", "negative_1": "a dog", "negative_2": "a stone"}
+MANY = {"query": "fox", "negative_1": "a dog", "negative_2": "a stone", "positive": "a red fox"}  # by names, not order
 
 
 class TestTriples(FormatContract):
@@ -30,30 +24,21 @@ class TestTriples(FormatContract):
     ]
 
 
-class TestSeveralNegatives(FormatContract):
+class TestColumnsAndScores(FormatContract):
     name = "triples"
-    files = {"a.jsonl": lines(MANY)}
-    found = {"train": [("fox", {"a red fox": 1, "a dog": 0, "a stone": 0})]}
-
-
-class TestScores(FormatContract):
-    name = "triples"
-    files = {"b.jsonl": lines({"score": [9, 2.5, -1]} | MANY)}
-    found = {"train": [("fox", {"a red fox": 9, "a dog": 2.5, "a stone": -1})]}
+    files = {
+        "a.jsonl": lines(MANY),
+        "b.jsonl": lines({"score": [9, 2.5, -1]} | MANY),
+        "c.jsonl": lines({"q": "fox", "good": "a red fox", "bad": "a dog"}),
+    }
+    given = ["a.jsonl", "scored=b.jsonl", "unknown=c.jsonl"]
+    found = {
+        "train": [("fox", {"a red fox": 1, "a dog": 0, "a stone": 0})],
+        "scored": [("fox", {"a red fox": 9, "a dog": 2.5, "a stone": -1})],
+        "unknown": [("fox", {"a red fox": 1, "a dog": 0})],
+    }
     remarks = [
-        "split train: its labels are not whole numbers (1 of 3, from -1 to 9): they are scores, from which only the "
-        "losses kl and margin_mse learn"
+        "{folder}/c.jsonl: by the order of its columns, 'q' is the query, 'good' the document, 'bad' a negative",
+        "split scored: its labels are not whole numbers (1 of 3, from -1 to 9): they are scores, from which only the "
+        "losses kl and margin_mse learn",
     ]
-
-
-class TestUnknownNames(FormatContract):
-    name = "triples"
-    files = {"a.jsonl": lines({"q": "fox", "good": "a red fox", "bad": "a dog"})}
-    found = {"train": [("fox", {"a red fox": 1, "a dog": 0})]}
-    remarks = ["{folder}/a.jsonl: by the order of its columns, 'q' is the query, 'good' the document, 'bad' a negative"]
-
-
-def test_names_decide_where_a_writer_has_sorted_the_columns(tmp_path: Path, small: Tokenizer) -> None:
-    file = write_parquet(tmp_path / "a.parquet", [{"anchor": "fox", "negative": "a dog", "positive": "a red fox"}])
-    opened = build("triples", [file], tmp_path / "out", small)
-    assert choices(opened, "train") == [("fox", {"a red fox": 1, "a dog": 0})]

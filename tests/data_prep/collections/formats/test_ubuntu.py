@@ -2,11 +2,9 @@
 
 import csv
 import io
-from pathlib import Path
 
 from deepsiam.data_prep.collections.formats.ubuntu import EVALUATION, TRAIN
 from tests.data_prep.collections.formats.contract import FormatContract
-from tests.data_prep.collections.raw_formats import write_files
 
 CONTEXT = "hi , all __eou__ anyone ? __eou__ __eot__ yes __eou__ __eot__ "
 PAIRS = [
@@ -40,6 +38,7 @@ class TestUbuntu(FormatContract):
             ("other", {"ok": 1.0} | dict.fromkeys(WRONG[:8], 0.0)),  # a distractor equal to the answer is no negative
         ],
     }
+    parts = [*[["hi , all anyone ?", "yes"]] * 2, ["one turn"]]
     refused = [
         ("train.csv", "a,b", ":7: 2 columns, expected 3"),
         ("train.csv", "a,b,1,c", ":7: 4 columns, expected 3"),
@@ -51,10 +50,3 @@ class TestUbuntu(FormatContract):
         ("train.csv", 'a,"b,1', ":7: not CSV"),
         ({"train.csv": table(*PAIRS)}, "train.csv:1: the first line must be the header Context,Utterance,Label"),
     ]
-
-
-def test_turns_are_parts_and_a_row_may_have_several_lines(tmp_path: Path) -> None:
-    reader = TestUbuntu().reader(write_files(tmp_path, TestUbuntu.files))
-    queries = list(reader.queries())
-    assert [text.parts for text in queries[:3]] == [*[["hi , all anyone ?", "yes"]] * 2, ["one turn"]]
-    assert [text.where.line for text in queries[:3]] == [2, 3, 6]

@@ -35,7 +35,9 @@ def write(file: Path, records: list[dict[str, Any]]) -> Path:
 
 
 def test_a_sentence_is_removed_from_its_article(tmp_path: Path) -> None:
-    write(tmp_path / "AA" / "wiki_00", articles(40))
+    texts = ("", "Only one sentence.", "One.\n\nTwo.")  # a redirect, and articles without a sentence to remove
+    short = [{"id": str(900 + i), "text": text} for i, text in enumerate(texts)]
+    write(tmp_path / "AA" / "wiki_00", [*short, *articles(40)])
     reader = WikipediaSearch([tmp_path / "AA"])
     queries, corpus = {t.id: t.parts for t in reader.queries()}, {t.id: t.parts for t in reader.corpus()}
     assert list(queries) == list(corpus) == [f"wikipedia/{number}" for number in range(1, 41)]
@@ -51,41 +53,26 @@ def test_a_sentence_is_removed_from_its_article(tmp_path: Path) -> None:
     assert 8 < firsts < 32
 
 
-def test_redirects_and_single_sentences_are_left_out(tmp_path: Path) -> None:
-    short = [
-        {"id": "900", "text": ""},
-        {"id": "901", "text": "Only one sentence."},
-        {"id": "902", "text": "One.\n\nTwo."},
-    ]
-    write(tmp_path / "wiki_00", [*short, *articles(20)])
-    reader = WikipediaSearch([tmp_path / "wiki_00"])
-    assert len(list(reader.corpus())) == len(list(reader.queries())) == 20
-
-
-def test_splits_by_hash_and_their_pools(tmp_path: Path, small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = write(tmp_path / "wiki_00", articles(100))
-    for pool, size in ((7, 7), (30, 10), (1000, 10)):
-        monkeypatch.setattr(wikipedia_search, "POOL", pool)
-        opened = build("wikipedia_search", [file], tmp_path / str(pool), small)
-        assert opened.splits() == ["dev", "test", "train"]
-        ids = {
-            split: [opened.queries.ids[n] for n in opened.groups(split).queries.tolist()] for split in opened.splits()
-        }
-        assert {split: len(names) for split, names in ids.items()} == {
-            "dev": size,
-            "test": size,
-            "train": 100 - 2 * size,
-        }
-        assert len(set().union(*ids.values())) == 100
-        for split in ("dev", "test"):
-            judged = opened.qrels(split)
-            assert judged == {name: {name: 1} for name in ids[split]}
-            ranked = {opened.corpus.ids[number] for number in opened.pool(split).tolist()}
-            other = "test" if split == "dev" else "dev"
-            assert len(ranked) == min(pool, 100 - size)
-            assert set(ids[split]) <= ranked
-            assert not ranked & set(ids[other])
-        assert len(opened.pool("train")) == 100
+@pytest.mark.parametrize(("pool", "size"), [(7, 7), (30, 10), (1000, 10)])
+def test_splits_by_hash_and_their_pools(
+    tmp_path: Path, small: Tokenizer, monkeypatch: pytest.MonkeyPatch, pool: int, size: int
+) -> None:
+    monkeypatch.setattr(wikipedia_search, "POOL", pool)
+    opened = build("wikipedia_search", [write(tmp_path / "wiki_00", articles(100))], tmp_path / "out", small)
+    judged = {split: opened.qrels(split) for split in opened.splits()}
+    assert {split: len(qrels) for split, qrels in judged.items()} == {
+        "dev": size,
+        "test": size,
+        "train": 100 - 2 * size,
+    }
+    assert len(set().union(*judged.values())) == 100
+    assert len(opened.pool("train")) == 100
+    for split, other in (("dev", "test"), ("test", "dev")):
+        assert judged[split] == {name: {name: 1} for name in judged[split]}
+        ranked = {opened.corpus.ids[number] for number in opened.pool(split).tolist()}
+        assert len(ranked) == min(pool, 100 - size)
+        assert judged[split].keys() <= ranked
+        assert not ranked & judged[other].keys()
 
 
 def test_the_splits_do_not_depend_on_the_order_of_the_articles(tmp_path: Path) -> None:
@@ -158,25 +145,23 @@ def test_a_split_by_name_and_one_larger_than_its_pool(prepared: Path, monkeypatc
 )
 def test_a_bad_line_is_named(tmp_path: Path, small: Tokenizer, line: str, reason: str) -> None:
     file = write(tmp_path / "wiki_00", articles(20))
-    with open(file, "a") as stream:
-        stream.write(line + "\n")
+    file.write_text(f"{file.read_text()}{line}\n")
     with pytest.raises(InputError, match=reason):
         build("wikipedia_search", [file], tmp_path / "out", small)
 
 
 def test_what_cannot_be_searched_is_refused(tmp_path: Path, small: Tokenizer) -> None:
-    with pytest.raises(InputError, match="wiki_00: 9 articles of several sentences are too few to cut splits from"):
-        build("wikipedia_search", [write(tmp_path / "wiki_00", articles(9))], tmp_path / "out", small)
-    export = raw.write_wikipedia(tmp_path / "a-pages-articles.xml", ["One. Two."])
-    with pytest.raises(InputError, match="articles.xml: not WikiExtractor's JSON lines; run `data_prep wikipedia`"):
-        build("wikipedia_search", [export], tmp_path / "out", small)
+    few = write(tmp_path / "wiki_00", articles(9))
+    export = raw.write_wikipedia(tmp_path / "a-pages-articles.xml", raw.texts(3))
+    raw.run("wikipedia", export, "--out", tmp_path / "whole", "--paragraphs")
+    raw.run("reddit", raw.write_reddit(tmp_path / "raw", [raw.texts(3, sentences=1)]), "--out", tmp_path / "reddit")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="empty: no wiki_NN"):
-        build("wikipedia_search", [tmp_path / "empty"], tmp_path / "out", small)
-    raw.run("wikipedia", raw.write_wikipedia(export, raw.texts(3)), "--out", tmp_path / "whole", "--paragraphs")
-    with pytest.raises(InputError, match="shards: its segments are paragraphs; prepare it without --paragraphs"):
-        build("wikipedia_search", [tmp_path / "whole"], tmp_path / "out", small)
-    dialogues = raw.write_reddit(tmp_path / "raw", [raw.texts(3, sentences=1)])
-    raw.run("reddit", dialogues, "--out", tmp_path / "reddit")
-    with pytest.raises(InputError, match="shards: its documents are dialogues, not articles"):
-        build("wikipedia_search", [tmp_path / "reddit"], tmp_path / "out", small)
+    for given, problem in (
+        (few, "wiki_00: 9 articles of several sentences are too few to cut splits from"),
+        (export, "articles.xml: not WikiExtractor's JSON lines; run `data_prep wikipedia`"),
+        (tmp_path / "empty", "empty: no wiki_NN"),
+        (tmp_path / "whole", "shards: its segments are paragraphs; prepare it without --paragraphs"),
+        (tmp_path / "reddit", "shards: its documents are dialogues, not articles"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            build("wikipedia_search", [given], tmp_path / "out", small)
