@@ -84,8 +84,19 @@ class DualEncoderConfig(MatchingConfig):
 
     @property
     def weights(self) -> dict[str, float]:
+        return {**self._loss_weights, **self.regulariser_weights()}
+
+    def weights_at(self, step: int) -> dict[str, float]:
+        return {**self._loss_weights, **self.regulariser_weights(step)}
+
+    @property
+    def _loss_weights(self) -> dict[str, float]:
         ignored = self.terms(SHARE_IGNORED) if self.ignore_above is not None else []
         return {**super().weights, **dict.fromkeys(ignored, 0.0)}
+
+    def regulariser_weights(self, step: int | None = None) -> dict[str, float]:
+        """Return the weight of each term of the vectors by themselves after `step` finished steps; None: in the end."""
+        return {}
 
     @property
     def has_batch_negatives(self) -> bool:
@@ -223,7 +234,8 @@ class DualEncoder(Encoder):
         if represent:
             names = ("query_vectors", "query_real", "document_vectors", "document_real")
             return dict(zip(names, (*queries, *documents), strict=True))
-        sums = self.step_sums(queries, documents)
+        with torch.no_grad():  # as those of a step in several parts
+            sums = self.step_sums(queries, documents)
         return {**self.losses(queries, documents, arrays), **self.regularisers(queries, documents, sums)}
 
     def _embed(self, queries: dict[str, Tensor], documents: dict[str, Tensor]) -> tuple[Vectors, Vectors]:

@@ -98,15 +98,13 @@ class SparseConfig(StartTerms, DualEncoderConfig):
             raise ValueError("method.regularise.query: with method.query=tokens all weights are 1: leave it out")
         return self
 
-    @property
-    def weights(self) -> dict[str, float]:
-        return {**super().weights, **self.regularise.terms()}
-
-    def weights_at(self, step: int) -> dict[str, float]:
-        ramp = self.regularise.ramp
+    def regulariser_weights(self, step: int | None = None) -> dict[str, float]:
+        ramp, weights = self.regularise.ramp, self.regularise.terms()
+        if step is None or not ramp:
+            return weights
         # the first step has a penalty already; sentence-transformers' SpladeLoss begins one step later
-        share = min(1.0, (step + 1) / ramp) ** 2 if ramp else 1.0
-        return {**super().weights, **{term: share * weight for term, weight in self.regularise.terms().items()}}
+        share = min(1.0, (step + 1) / ramp) ** 2
+        return {term: share * weight for term, weight in weights.items()}
 
     def remarks(self, losses: Mapping[str, float]) -> dict[str, str]:
         """Say where all weights of a side are 0, or hardly any is: both end learning."""

@@ -4,17 +4,18 @@
                                             +--> dot or cosine / temperature --> softmax over the batch's documents
     document --> encoder --> pooled state --+
 
-The encoder is the Siamese network of fine-tuning, which takes it on as it is.
+The network is one of fine-tuning, which takes it on as it is: by default the Siamese one, drawn here; ColBERT
+(ColBERT-Zero: Chaffin et al., 2026) or a sparse one by `score`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat, SerializationInfo, field_serializer, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -24,24 +25,31 @@ from deepsiam.models.batching.packing import text_tokens
 from deepsiam.models.config import unhashed
 from deepsiam.models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
 from deepsiam.models.layers.ranking_losses import in_batch_softmax
-from deepsiam.models.matching.dual_encoder import allowed_documents, relevance
+from deepsiam.models.matching.colbert import Colbert, ColbertConfig
+from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig, allowed_documents, relevance
 from deepsiam.models.matching.siamese import Siamese, SiameseConfig, Similarity
+from deepsiam.models.matching.sparse import Sparse, SparseConfig
 from deepsiam.models.pretraining.config import PretrainingConfig
-from deepsiam.models.trunk import Encoder
 from deepsiam.models.vectors import Vectors
 
 LOSSES = ("pairs", "reverse")  # a query among documents, a document among queries
 QUERY, DOCUMENT = 1, 2  # the key of a text's side
+SIAMESE_KEYS = ("similarity", "pooling", "prompt_in_pooling", "both_directions", "same_side")
+Score = Annotated[
+    Annotated[SiameseConfig | ColbertConfig | SparseConfig, Field(discriminator="name")],
+    BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value),
+]
 
 
 class PairsConfig(PretrainingConfig):
     """Contrastive pre-training on streamed pairs."""
 
     size_keys = ("max_query_tokens", "max_document_tokens")
-    start_keys = SiameseConfig.start_keys
     needs_pairs = True
 
     name: Literal["pairs"]
+    # the network that scores: siamese, colbert or sparse, or its name with the keys that it has in fine-tuning
+    score: Score = unhashed(SiameseConfig(name="siamese"))
     max_query_tokens: int = Field(64, ge=3)
     max_document_tokens: int = Field(256, ge=3)
     similarity: Similarity = "dot"
@@ -56,31 +64,84 @@ class PairsConfig(PretrainingConfig):
 
     @model_validator(mode="after")
     def _suits_the_network(self) -> PairsConfig:
+        network = self.score
+        if network.has_own_negatives or network.weights.keys() - network.regulariser_weights() != {"softmax"}:
+            raise ValueError(
+                "method.score: a pair has one loss, over the batch's documents: leave out the losses, negatives, "
+                "dimensions and ignore_above of fine-tuning"
+            )
+        for key in sorted(network.model_fields_set & self._shared_keys):
+            raise ValueError(f"method.score.{key}: write it as method.{key}")
+        for key in SIAMESE_KEYS if network.name != "siamese" else ():
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f"method.{key} is for method.score=siamese, not {network.name}: leave it out")
         _ = self.ranking_config  # raises for keys that do not suit each other
         return self
 
     @property
-    def ranking_config(self) -> SiameseConfig:
+    def ranking_config(self) -> SiameseConfig | ColbertConfig | SparseConfig:
         """The keys of the network in fine-tuning; unset where the recipe leaves them to a default that both share."""
-        shared = type(self).model_fields.keys() & SiameseConfig.model_fields.keys() - {"name"}
-        defaults = {key: SiameseConfig.model_fields[key].default for key in shared}
-        keys = {key: getattr(self, key) for key in sorted(shared)}
-        set_keys = {key: value for key, value in keys.items() if key in self.model_fields_set or value != defaults[key]}
-        return SiameseConfig(name="siamese", **set_keys)
+        network = type(self.score)
+        keys = {key: getattr(self, key) for key in sorted(self._shared_keys)}
+        is_set = {
+            key: key in self.model_fields_set or value != network.model_fields[key].default
+            for key, value in keys.items()
+        }
+        set_keys = {key: value for key, value in keys.items() if is_set[key]}
+        return network(**self.score.model_dump(exclude_unset=True), **set_keys)
+
+    @property
+    def _shared_keys(self) -> set[str]:
+        """The keys of the network that are keys of the method, too."""
+        shared = type(self).model_fields.keys() & type(self.score).model_fields.keys() - {"name"}
+        return shared if self.score.name == "siamese" else shared - {*SIAMESE_KEYS}
+
+    @field_serializer("score")
+    def _without_shared_keys(self, score: DualEncoderConfig, info: SerializationInfo) -> dict[str, Any]:
+        return score.model_dump(exclude=self._shared_keys, exclude_unset=info.exclude_unset)
+
+    @property
+    def start_keys(self) -> tuple[str, ...]:  # type: ignore[override]
+        return SiameseConfig.start_keys if self.score.name == "siamese" else DualEncoderConfig.start_keys
+
+    @property
+    def markers(self) -> int:  # type: ignore[override]
+        return self.score.markers
+
+    @property
+    def start_heads(self) -> str | None:
+        return self.score.start_heads
 
     @property
     def weights(self) -> dict[str, float]:
+        return {**self._direction_weights, **self.score.regulariser_weights()}
+
+    def weights_at(self, step: int) -> dict[str, float]:
+        return {**self._direction_weights, **self.score.regulariser_weights(step)}
+
+    @property
+    def _direction_weights(self) -> dict[str, float]:
         return dict.fromkeys(LOSSES, 0.5) if self.both_directions else {LOSSES[0]: 1.0}
+
+    def remarks(self, losses: Mapping[str, float]) -> dict[str, str]:
+        return self.score.remarks(losses)
+
+    @property
+    def spans_step(self) -> bool:
+        return self.ranking_config.spans_step
 
     @property
     def input_lengths(self) -> dict[str, int]:
-        return {f"method.{key}": getattr(self, key) for key in self.size_keys}
+        return self.ranking_config.input_lengths
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
         return PairsBatcher(self, vocabulary)
 
-    def model(self, trunk: PreTrainedModel) -> Encoder:
-        return PairsEncoder(trunk, self)
+    def model(self, trunk: PreTrainedModel) -> DualEncoder:
+        network = NETWORKS[self.score.name](trunk, self.ranking_config)
+        network.has_both_directions = self.both_directions
+        network.columns_of_queries = self.both_directions or self.same_side
+        return network
 
 
 class Pair(NamedTuple):
@@ -94,8 +155,8 @@ class Pair(NamedTuple):
 class PairsBatcher:
     """Documents of two segments -> queries [Q, ...] and documents [Q, ...]; document i is query i's own.
 
-    Arrays: `query_ids`, `query_mask`, `document_ids`, `document_mask` and others, as the framings of the Siamese
-    network make them. Each *row* must find a *column*: the rows are the queries, in both directions also the documents;
+    Arrays: `query_ids`, `query_mask`, `document_ids`, `document_mask` and others, as the framings of the network make
+    them. Each *row* must find a *column*: the rows are the queries, in both directions also the documents;
     the columns are the documents, in both directions or with negatives of the same side also the queries. Row i finds
     column i. Pairs that share a text or a group are not each other's negatives.
 
@@ -107,10 +168,10 @@ class PairsBatcher:
     """
 
     def __init__(self, keys: PairsConfig, vocabulary: Vocabulary) -> None:
-        siamese = keys.ranking_config
-        siamese.check_frame(vocabulary)
+        network = keys.ranking_config
+        network.check_frame(vocabulary)
         self.keys, self.vocabulary = keys, vocabulary
-        self.framings = siamese.framings(vocabulary)
+        self.framings = network.framings(vocabulary)
 
     def examples(self, documents: Sequence[TokenDocument]) -> list[Pair]:
         """Return the pairs with text on both sides."""
@@ -153,29 +214,43 @@ class PairsBatcher:
         }
 
 
-class PairsEncoder(Siamese):
-    """The Siamese network, with losses of rows that must find their columns (see `PairsBatcher`)."""
+class FindsColumns(DualEncoder):
+    """A network with losses of rows that must find their columns (see `PairsBatcher`), before the network's own."""
 
-    def __init__(self, trunk: PreTrainedModel, keys: PairsConfig) -> None:
-        super().__init__(trunk, keys.ranking_config)
-        self.both_directions = keys.both_directions
-        self.columns_of_queries = keys.both_directions or keys.same_side
+    has_both_directions = columns_of_queries = False
 
     def _embed(self, queries: dict[str, Tensor], documents: dict[str, Tensor]) -> tuple[Vectors, Vectors]:
         """Embed both sides; return the vectors of rows and of columns."""
         query_vectors, document_vectors = super()._embed(queries, documents)
-        rows = _joined(query_vectors, document_vectors) if self.both_directions else query_vectors
+        rows = _joined(query_vectors, document_vectors) if self.has_both_directions else query_vectors
         columns = _joined(document_vectors, query_vectors) if self.columns_of_queries else document_vectors
         return rows, columns
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the losses of rows against columns, of this micro-batch or of the step: {loss: the sum over rows}."""
-        scores = self.score(queries, documents) / self.keys.temperature  # [R, C]
+        scores = self.score(queries, documents)  # [R, C]
+        if not self.keys.learn_temperature:  # a learnt one has scaled the rows in `forward`
+            scores = scores / self.keys.temperature
         positives, mask = arrays["candidates"][:, 0], allowed_documents(arrays)
-        number = len(scores) // (1 + self.both_directions)  # rows of a direction: queries first, then documents
+        number = len(scores) // (1 + self.has_both_directions)  # rows of a direction: queries first, then documents
         directions = zip(scores.split(number), positives.split(number), mask.split(number), strict=True)
         return {loss: in_batch_softmax(*rows) for loss, rows in zip(LOSSES, directions, strict=False)}
 
 
 def _joined(*sides: Vectors) -> Vectors:
     return Vectors(*map(torch.cat, zip(*sides, strict=True)))
+
+
+class PairsSiamese(FindsColumns, Siamese):
+    """One vector a text."""
+
+
+class PairsColbert(FindsColumns, Colbert):
+    """One vector a token."""
+
+
+class PairsSparse(FindsColumns, Sparse):
+    """One weight a term."""
+
+
+NETWORKS: dict[str, type[FindsColumns]] = {"siamese": PairsSiamese, "colbert": PairsColbert, "sparse": PairsSparse}

@@ -102,7 +102,7 @@ def keys_of(start: Folder, method: MethodConfig) -> dict[str, Any]:
     if "Pooling" not in start.modules:  # a ColBERT has none
         return start_keys
     for key, reader in (("pooling", pooling_of), ("similarity", similarity_of)):  # a temperature suits one similarity
-        if key not in type(method).model_fields:
+        if key not in method.start_keys:
             continue
         is_set = key in method.model_fields_set
         try:

@@ -1,5 +1,6 @@
 """Contrastive pre-training on pairs: what is compared with what, and the losses against a plain reference in fp64."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from deepsiam.models.batching.framing import arguments_of
+from deepsiam.models.config import resize_embeddings
 from deepsiam.models.pretraining.pairs import PairsConfig
 from tests.models.plain import same_losses_and_gradients, states_alone
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, rngs, tensors, trunk
@@ -79,6 +82,78 @@ def test_losses_and_every_gradient_equal_a_plain_reference(
     expected = expected_losses(keys, queries, documents)
     assert batch.counts == dict.fromkeys(expected, len(TEXTS))
     same_losses_and_gradients(model, batch, expected)
+
+
+def max_sim(query: Tensor, document: Tensor) -> Tensor:
+    """Add up, for each vector of a query [m, H], the largest product with one of a document's [k, H]."""
+    return torch.stack([torch.stack([q @ d for d in document]).max() for q in query]).sum()
+
+
+@pytest.mark.parametrize("negatives", ["micro_batch", "step"])
+@pytest.mark.parametrize(
+    "score",
+    [
+        {"name": "colbert", "dimension": 6},
+        {"name": "sparse", "regularise": {"query": {"l1": 0.1}, "document": {"flops": 0.2}}},
+        {"name": "siamese", "towers": 2, "learn_temperature": True},
+    ],
+    ids=lambda score: score["name"],
+)
+def test_every_network_s_losses_and_gradients_equal_a_plain_reference(score: dict[str, Any], negatives: str) -> None:
+    keys = config(negatives=negatives, temperature=0.5, score=score)
+    start = trunk()
+    resize_embeddings(keys, start, VOCABULARY)
+    model, batch = keys.model(start).double(), batch_of(keys, TEXTS)
+    queries, documents = (
+        [texts.vectors[i][texts.mask[i]] for i in range(len(TEXTS))]
+        for texts in (
+            model.embed_queries(**arguments_of("query_", tensors(batch))),
+            model.embed_documents(**arguments_of("document_", tensors(batch))),
+        )
+    )
+    temperature = model.log_temperature.exp() if "learn_temperature" in score else torch.tensor(0.5)
+    expected = torch.zeros((), dtype=torch.float64)
+    for i, query in enumerate(queries):
+        among = [documents[i], *(documents[j] for j in range(len(documents)) if not known(i, j))]
+        scores = torch.stack([max_sim(query, document) for document in among]) / temperature
+        expected = expected + scores.logsumexp(0) - scores[0]
+    terms = {"pairs": expected}
+    if score["name"] == "sparse":
+        means = torch.cat(documents).mean(dim=0)
+        terms |= {"query_l1": torch.cat(queries).sum(), "document_flops": len(documents) * (means**2).sum()}
+        assert keys.weights == {"pairs": 1.0, "query_l1": 0.1, "document_flops": 0.2}
+        assert keys.weights_at(24_999)["query_l1"] == pytest.approx(0.1 / 4)  # the ramp of 50,000 steps is quadratic
+        assert keys.spans_step
+    assert batch.counts == dict.fromkeys(terms, len(TEXTS))
+    same_losses_and_gradients(model, batch, terms)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"score": "colbert", "pooling": "mean"}, "method.pooling is for method.score=siamese, not colbert"),
+        (
+            {"score": "sparse", "both_directions": True},
+            "method.both_directions is for method.score=siamese",
+        ),
+        ({"score": {"name": "sparse", "max_query_tokens": 9}}, "method.score.max_query_tokens: write it as method.max"),
+        ({"score": {"name": "colbert", "loss": "kl"}}, "method.score: a pair has one loss, over the batch's documents"),
+        ({"score": {"name": "colbert", "hard_negatives": 1}}, "method.score: a pair has one loss"),
+        ({"score": {"name": "siamese", "dimensions": [8]}}, "method.score: a pair has one loss"),
+        ({"score": "bm25"}, "expected tags: 'siamese', 'colbert', 'sparse'"),
+    ],
+)
+def test_a_network_that_pairs_cannot_train_is_refused(keys: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        config(**keys)
+
+
+@pytest.mark.parametrize("score", [{"name": "colbert", "dimension": 6}, {"name": "sparse", "query": "tokens"}])
+def test_a_saved_recipe_has_the_same_network(score: dict[str, Any]) -> None:
+    keys = config(score=score, query_prompt="" if score["name"] == "sparse" else "q: ", temperature=0.5)
+    assert PairsConfig.model_validate(keys.model_dump(mode="json")).ranking_config == keys.ranking_config
+    assert keys.model_dump(exclude_unset=True)["score"] == score
+    assert "score" not in config().model_dump()
 
 
 @given(st.lists(st.tuples(*[st.integers(5, 8)] * 2, st.sampled_from(["", "a", "b"])), min_size=1, max_size=7))

@@ -73,6 +73,8 @@ CASES = {
     "yes_no": Case("yes_no_small", "data/msmarco_passage_qwen3", ("method.labels=[y,n]",), decoder=True),
     "colbert": Case("colbert", "data/msmarco_triples", how=LISTS, split="train"),
     "colbertv2": Case("colbertv2_small", "data/msmarco_64way"),
+    "colbert_zero_labels": Case("colbert_zero_labels_small", "data/msmarco_triples", how=LISTS, split="train"),
+    "colbert_zero": Case("colbert_zero_small", "data/msmarco_64way"),
     "bge": Case("bge_small", "data/scored"),
     "seed_msmarco_passage": Case("seed_msmarco_passage_small", "data/msmarco_passage"),
     "seed_msmarco_passage_ance": Case("seed_msmarco_passage_ance_small", "data/msmarco_passage"),
@@ -154,8 +156,8 @@ def trained(collections: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
     for name, case in CASES.items():
         path = RECIPES / f"{case.recipe}.yaml"
         start = ["init_from=null", f"trunk={json.dumps(DECODER if case.decoder else TRUNK)}"]
-        if read(path).get("init_from") == "runs/small/seed_msmarco_passage":
-            start = [f"init_from={folder}/seed_msmarco_passage"]
+        if (begin := Path(read(path).get("init_from") or "").name) in CASES:
+            start = [f"init_from={folder}/{begin}"]
         every = [f"validation.every={STEPS}"] if read(path).get("validation") else []
         every += ["refresh.every=1"] if read(path).get("refresh") else []
         named = [shlex.split(override)[0] for override in case.named]

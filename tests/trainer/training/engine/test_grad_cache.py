@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.profiler import profile
 
+from deepsiam.models.config import resize_embeddings
 from deepsiam.models.layer_modes import recompute_layers
 from deepsiam.models.matching.dual_encoder import DualEncoder
 from deepsiam.models.matching.siamese import Siamese
@@ -67,9 +68,19 @@ def at_once(
 
 
 @any_split
-@pytest.mark.parametrize("way", [{}, {"both_directions": True}, {"same_side": True, "both_directions": True}], ids=str)
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"similarity": "cosine"},
+        {"similarity": "cosine", "both_directions": True},
+        {"similarity": "cosine", "same_side": True, "both_directions": True},
+        {"score": {"name": "colbert", "dimension": 6}},
+        {"score": {"name": "sparse", "regularise": {"query": {"flops": 0.1}, "document": {"l1": 0.2}}}},
+    ],
+    ids=str,
+)
 def test_streamed_pairs_are_compared_with_those_of_the_whole_step(
-    monkeypatch: pytest.MonkeyPatch, way: dict[str, bool], ranks: int, size: int
+    monkeypatch: pytest.MonkeyPatch, way: dict[str, Any], ranks: int, size: int
 ) -> None:
     """Pairs of one group and pairs of one text are in different micro-batches."""
     texts = [(30, 5), (31, 6), (30, 7), (32, 8), (33, 5), (34, 9), (35, 10), (36, 36)]
@@ -77,12 +88,15 @@ def test_streamed_pairs_are_compared_with_those_of_the_whole_step(
     pairs = [Text([np.array([q, q]), np.array([d, 12, d])], group=g) for (q, d), g in zip(texts, groups, strict=True)]
 
     def batches(negatives: str, size: int) -> tuple[DualEncoder, Mapping[str, float], list[dict[str, Tensor]]]:
-        keys = PairsConfig(name="pairs", negatives=negatives, similarity="cosine", temperature=0.2, **way)
+        lengths = {"max_query_tokens": 6, "max_document_tokens": 12}
+        keys, start = PairsConfig(name="pairs", negatives=negatives, temperature=0.2, **lengths, **way), trunk()
+        torch.manual_seed(0)  # of heads and markers: both models have the same
+        resize_embeddings(keys, start, VOCABULARY)
         batcher = keys.batcher(VOCABULARY)
         examples = batcher.examples(pairs)
         parts = [examples[start : start + size] for start in range(0, COUNT, size)]
         made = [tensors(batcher.micro_batch(part, rngs(len(part)))) for part in parts]
-        return keys.model(trunk()).double(), keys.weights, made
+        return keys.model(start).double(), keys.weights, made
 
     whole, weights, (batch,) = batches("micro_batch", COUNT)
     expected = at_once(whole, batch, weights)
