@@ -49,6 +49,8 @@ class DualEncoderConfig(MatchingConfig):
     # in-batch negatives that score this much more than the positive, before the temperature, are left out as likely
     # relevant ones
     ignore_above: float | None = unhashed(None, ge=0)
+    # how much more a negative of the batch's softmax counts that scores higher: exp(hardness x its score) times
+    hardness: float = unhashed(0.0, ge=0)
     towers: Literal[1, 2] = 1  # 2: documents have a separate encoder, initialised with the same weights
     query_prompt: str = unhashed("")  # put before every query
     document_prompt: str = unhashed("")
@@ -75,10 +77,17 @@ class DualEncoderConfig(MatchingConfig):
             )
         if self.ignore_above is not None and not self.has_batch_negatives:
             raise ValueError("method.ignore_above needs in-batch negatives, and method.negatives=own: set it to null")
-        if self.ignore_above is not None and self.learn_temperature:
+        before_temperature = {"ignore_above": self.ignore_above is not None, "hardness": self.hardness > 0}
+        for key, is_set in before_temperature.items():
+            if is_set and self.learn_temperature:
+                raise ValueError(
+                    f"method.{key} is for scores before the temperature, which a learnt one is part of: set "
+                    "method.learn_temperature=false"
+                )
+        if self.hardness and not (self.has_batch_negatives and "softmax" in self.losses):
             raise ValueError(
-                "method.ignore_above bounds scores before the temperature, which a learnt one is part of: set "
-                "method.learn_temperature=false"
+                "method.hardness weighs the negatives of a softmax over the batch: leave it out, or set "
+                "method.negatives=micro_batch or step"
             )
         return self
 
@@ -148,9 +157,12 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
 
     def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         batch = super().micro_batch(examples, rngs)
-        if self.keys.ignore_above is None:
-            return batch
-        return batch._replace(counts={**batch.counts, **dict.fromkeys(self.keys.terms(SHARE_IGNORED), len(examples))})
+        ignored = self.keys.terms(SHARE_IGNORED) if self.keys.ignore_above is not None else []
+        by_text = {  # the targets of a regulariser are the texts of its side
+            term: len(batch.arrays["query_ids" if term.startswith("query") else "document_ids"])
+            for term in self.keys.regulariser_weights()
+        }
+        return batch._replace(counts={**batch.counts, **dict.fromkeys(ignored, len(examples)), **by_text})
 
     def arrays(
         self, examples: Sequence[Example], documents: Sequence[int], queries: Sequence[int]
@@ -285,10 +297,14 @@ class DualEncoder(Encoder):
         if mask is not None and self.keys.ignore_above is not None:
             margin = self.keys.ignore_above
             mask, losses[SHARE_IGNORED] = ranking_losses.without_higher(scores, candidates[:, 0], mask, margin)
+        raw = scores
         if not self.keys.learn_temperature:  # a learnt one has scaled the queries in `forward`
             scores = scores / self.keys.temperature
         if mask is not None:
             losses |= {loss: IN_BATCH[loss](scores, candidates[:, 0], mask) for loss in in_batch}
+        if mask is not None and self.keys.hardness:
+            weighted = ranking_losses.harder(scores, raw, candidates[:, 0], self.keys.hardness)
+            losses["softmax"] = ranking_losses.in_batch_softmax(weighted, candidates[:, 0], mask)
         if BATCH_KL in self.keys.losses:  # every document counts: a relevant one of another query is relevant to both
             every_document = torch.ones_like(scores, dtype=torch.bool)
             taught = arrays["teacher_scores"] / self.keys.temperature

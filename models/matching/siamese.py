@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -27,6 +27,7 @@ from deepsiam.models.trunk import require_bidirectional
 from deepsiam.models.vectors import Vectors, one_vector
 
 Similarity = Literal["dot", "cosine"]
+SPREAD = ("query_spread", "document_spread")
 SiameseLoss = Annotated[
     Literal["softmax", "hinge", "binary", "kl", "margin_mse", "vectors", "vectors_mse", "batch_kl"],
     OrRegistered(LOSSES),
@@ -52,6 +53,8 @@ class SiameseConfig(DualEncoderConfig):
     # Matryoshka (Kusupati et al., 2022): a vector has as many numbers as the first; the loss is summed over its first n
     # for each n
     dimensions: Dimensions | None = unhashed(None)  # null: all, once
+    # the weight of what spreads vectors out: the mean squared product of two of a side (Zhang et al., 2017)
+    spread: PositiveFloat | None = unhashed(None)
     # a linear layer from a vector to a teacher's, of this width, in training alone; null: the vectors are as wide
     teacher_width: PositiveInt | None = unhashed(None)
 
@@ -72,6 +75,11 @@ class SiameseConfig(DualEncoderConfig):
             )
         if self.learns_vectors and self.document_chunks > 1:
             raise ValueError("method.document_chunks: a teacher has one vector for a document: set it to 1")
+        if self.spread and (self.document_chunks > 1 or self.learn_temperature):
+            raise ValueError(
+                "method.spread compares texts by one vector each, as they are: set method.document_chunks=1 and "
+                "method.learn_temperature=false"
+            )
         numbers = self.dimensions or ()
         if any(number <= next_number for number, next_number in pairwise(numbers)):
             raise ValueError(f"method.dimensions={list(numbers)}: give each number once, the largest first")
@@ -80,6 +88,13 @@ class SiameseConfig(DualEncoderConfig):
     @property
     def added_tokens(self) -> int:
         return self.special_tokens - 1
+
+    def regulariser_weights(self, step: int | None = None) -> dict[str, float]:
+        return dict.fromkeys(SPREAD, self.spread) if self.spread else {}
+
+    @property
+    def spans_step(self) -> bool:
+        return super().spans_step or self.spread is not None
 
     def terms(self, loss: str) -> list[str]:
         """The loss of each number of dimensions by itself: softmax_768, softmax_256."""
@@ -210,11 +225,31 @@ class Siamese(DualEncoder):
         """Return the teacher's vectors that `beside` put behind those of texts."""
         return texts._replace(vectors=texts.vectors[..., self.width + len(self._vector_terms) :].detach())
 
-    def regularisers(self, queries: Vectors, documents: Vectors, sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        if not (terms := self._vector_terms):
+    def step_sums(self, queries: Vectors, documents: Vectors) -> dict[str, Tensor]:
+        """Sum the outer products of the vectors of each side with themselves, and count them in the corner."""
+        if not self.keys.spread:
             return {}
-        by_text = torch.cat([texts.vectors[:, 0, self.width :][:, : len(terms)] for texts in (queries, documents)])
-        return dict(zip(terms, by_text.sum(dim=0), strict=True))
+        sides = zip(SPREAD, (queries, documents), strict=True)
+        with_ones = {term: F.pad(texts.vectors[:, 0, : self.width], (0, 1), value=1.0) for term, texts in sides}
+        return {term: rows.T @ rows for term, rows in with_ones.items()}
+
+    def regularisers(self, queries: Vectors, documents: Vectors, sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the losses beside a teacher's vectors, and how alike a side's vectors are, each summed over texts.
+
+        Of N texts of the step, the second is the sum over i and j != i of <v_i, v_j>² / (N - 1): with M, the sum of all
+        v v', <v_i, M v_i> less |v_i|⁴. M is a constant here, so the gradient of the first part would be half of what it
+        is.
+        """
+        losses = dict[str, Tensor]()
+        if terms := self._vector_terms:
+            by_text = torch.cat([texts.vectors[:, 0, self.width :][:, : len(terms)] for texts in (queries, documents)])
+            losses |= zip(terms, by_text.sum(dim=0), strict=True)
+        for term, texts in zip(SPREAD, (queries, documents), strict=True) if self.keys.spread else ():
+            vectors, products, number = texts.vectors[:, 0, : self.width], sums[term][:-1, :-1], sums[term][-1, -1]
+            with_itself = ((vectors @ products) * vectors).sum()
+            own = vectors.square().sum(dim=1).square().sum()
+            losses[term] = (2 * with_itself - with_itself.detach() - own) / (number - 1).clamp(min=1)
+        return losses
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if not (self.keys.dimensions or self.keys.learns_vectors):

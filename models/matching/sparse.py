@@ -10,7 +10,7 @@ queries, TILDEv2's documents), or, without an encoder, a query's tokens count 1 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -22,16 +22,15 @@ from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from deepsiam.models.batching.candidates import Candidates, Example
 from deepsiam.models.batching.framing import Framing
 from deepsiam.models.causality import is_causal
 from deepsiam.models.config import Section, Side
 from deepsiam.models.encode import encode_texts
-from deepsiam.models.interface import MicroBatch, Vocabulary
+from deepsiam.models.interface import Vocabulary
 from deepsiam.models.layers.lm_head import LmHead
 from deepsiam.models.layers.shape import initialise, setting, shape_of
 from deepsiam.models.layers.term_weights import TermPooling, own_vocabulary_weights, scatter_weights, vocabulary_weights
-from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderBatcher, DualEncoderConfig
+from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from deepsiam.models.matching.start_terms import FitsStart, StartTerms
 from deepsiam.models.trunk import token_embedding
 from deepsiam.models.vectors import Vectors, one_vector
@@ -146,9 +145,6 @@ class SparseConfig(StartTerms, DualEncoderConfig):
         prompt, own_tokens = self.prompt_of("document", vocabulary), self.document == "own_tokens"
         return SparseFraming(vocabulary, self.max_document_tokens, prompt=prompt, own_tokens=own_tokens)
 
-    def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> SparseBatcher:
-        return SparseBatcher(self, vocabulary, candidates)
-
     def model(self, trunk: PreTrainedModel) -> Sparse:
         return Sparse(trunk, self)
 
@@ -192,18 +188,6 @@ class TermFraming(SparseFraming):
 
     def row(self, text: np.ndarray) -> np.ndarray:
         return self.cut(text).astype(np.int64)
-
-
-class SparseBatcher(DualEncoderBatcher):
-    """The arrays of `DualEncoderBatcher`; a regulariser's targets are the texts of its side."""
-
-    def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
-        batch = super().micro_batch(examples, rngs)
-        targets = {
-            term: len(batch.arrays["query_ids" if term.startswith("query") else "document_ids"])
-            for term in self.keys.weights.keys() - batch.counts.keys()
-        }
-        return batch._replace(counts={**batch.counts, **targets})
 
 
 class TermHead(LmHead):

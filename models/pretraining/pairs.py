@@ -24,7 +24,7 @@ from deepsiam.models.batching.framing import side_arrays
 from deepsiam.models.batching.packing import text_tokens
 from deepsiam.models.config import unhashed
 from deepsiam.models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
-from deepsiam.models.layers.ranking_losses import in_batch_softmax
+from deepsiam.models.layers.ranking_losses import harder, in_batch_softmax
 from deepsiam.models.matching.colbert import Colbert, ColbertConfig
 from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig, allowed_documents, relevance
 from deepsiam.models.matching.siamese import Siamese, SiameseConfig, Similarity
@@ -70,6 +70,10 @@ class PairsConfig(PretrainingConfig):
                 "method.score: a pair has one loss, over the batch's documents: leave out the losses, negatives, "
                 "dimensions and ignore_above of fine-tuning"
             )
+        if network.regulariser_weights() and (self.both_directions or self.same_side):
+            raise ValueError(
+                "method.score: a regulariser is of each side by itself: leave out both_directions and same_side"
+            )
         for key in sorted(network.model_fields_set & self._shared_keys):
             raise ValueError(f"method.score.{key}: write it as method.{key}")
         for key in SIAMESE_KEYS if network.name != "siamese" else ():
@@ -102,10 +106,12 @@ class PairsConfig(PretrainingConfig):
 
     @property
     def start_keys(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The keys that a folder to start from gives; one vector's pooling and similarity only where they are used."""
         return SiameseConfig.start_keys if self.score.name == "siamese" else DualEncoderConfig.start_keys
 
     @property
     def markers(self) -> int:  # type: ignore[override]
+        """The network's marker tokens."""
         return self.score.markers
 
     @property
@@ -228,10 +234,12 @@ class FindsColumns(DualEncoder):
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the losses of rows against columns, of this micro-batch or of the step: {loss: the sum over rows}."""
-        scores = self.score(queries, documents)  # [R, C]
+        raw = scores = self.score(queries, documents)  # [R, C]
         if not self.keys.learn_temperature:  # a learnt one has scaled the rows in `forward`
             scores = scores / self.keys.temperature
         positives, mask = arrays["candidates"][:, 0], allowed_documents(arrays)
+        if self.keys.hardness:
+            scores = harder(scores, raw, positives, self.keys.hardness)
         number = len(scores) // (1 + self.has_both_directions)  # rows of a direction: queries first, then documents
         directions = zip(scores.split(number), positives.split(number), mask.split(number), strict=True)
         return {loss: in_batch_softmax(*rows) for loss, rows in zip(LOSSES, directions, strict=False)}

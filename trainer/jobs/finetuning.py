@@ -10,11 +10,12 @@ from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.adapters import Adapters
 from deepsiam.models.build_trunk import build_trunk, settings_of
 from deepsiam.models.config import resize_embeddings
-from deepsiam.models.matching.start_terms import DOCUMENTS, FitsStart
+from deepsiam.models.matching.start_terms import FitsStart
 from deepsiam.trainer.interop.causal_lm import add_head_rows
 from deepsiam.trainer.interop.cross_encoder import order_classes
 from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.start import PretrainedEncoder
+from deepsiam.trainer.jobs.start_terms import fit_to_groups
 from deepsiam.trainer.ranking.while_training.refresh import INDEXES, open_refresh
 from deepsiam.trainer.ranking.while_training.retrieval_probe import open_retrieval_probe
 from deepsiam.trainer.training.checkpoints.base import base_of
@@ -60,7 +61,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
         if recipe.method.markers:
             say(_markers(recipe, encoder))
     if isinstance(model, FitsStart) and model.keys.start_terms and not resume_from:  # a checkpoint has the fitted bias
-        say(fit_start(recipe, model, data))
+        say(fit_to_groups(recipe, model, data))
     if recipe.refresh and getattr(model, "kind", None) not in INDEXES:
         raise InputError(
             f"refresh: a {recipe.method.name} cannot mine in the run: only models of one vector, or of "
@@ -76,16 +77,6 @@ def classes_of(data: Data) -> list[str]:
     sources = [lanes.source for lanes in data.order.sources.values()]
     classes = {tuple(source.collection.classes or ()) for source in sources if isinstance(source, GroupSource)}
     return list(classes.pop()) if len(classes) == 1 else []
-
-
-def fit_start(recipe: FinetuneRecipe, model: FitsStart, data: Data) -> str:
-    """Show the model documents of the first source; they depend on no number of ranks. Return what it says."""
-    source = next(iter(data.order.sources.values())).source
-    assert isinstance(source, GroupSource)
-    examples = source.read(0, 0)[:DOCUMENTS]
-    texts = [source.collection.corpus.tokens(int(example.candidates[0])) for example in examples]
-    arrays = recipe.method.document_framing(data.tokenizer).arrays(texts)
-    return model.fit_start(**{name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
 def open_trunk(

@@ -5,11 +5,9 @@ from pathlib import Path
 import torch
 
 from deepsiam.models.config import resize_embeddings
-from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.training.checkpoints.base import base_of
 from deepsiam.trainer.training.checkpoints.load import saved_trunk
 from deepsiam.trainer.training.data.open_shards import shard_data
-from deepsiam.trainer.training.data.opened import Data
 from deepsiam.trainer.training.engine.world import say
 from deepsiam.trainer.training.recipe.build import build_model, check_length, new_trunk
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
@@ -45,7 +43,9 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     if encoder:
         say(copy_heads(encoder, model, recipe.method))
     if getattr(recipe.method.ranking_config, "start_terms", None) and not resume_from:  # else it is in the checkpoint
-        say(fit_start(recipe, model, data))
+        from deepsiam.trainer.jobs.start_terms import fit_to_pairs
+
+        say(fit_to_pairs(recipe, model, data))
     recipe = make_ready(model, recipe, resume_from)
     probe = None
     if recipe.probe:
@@ -55,15 +55,3 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
         probe = open_probe(recipe.probe, data.tokenizer)
     base = base_of(recipe, encoder.path if encoder else None, resume_from)
     return Job(recipe, model, data, probe, base=base)
-
-
-def fit_start(recipe: PretrainRecipe, model: TrunkModel, data: Data) -> str:
-    """Fit the number of terms of a sparse model to documents of the first source's pairs. Return what it says."""
-    from deepsiam.models.batching.framing import arguments_of
-    from deepsiam.models.matching.start_terms import DOCUMENTS, FitsStart
-
-    assert isinstance(model, FitsStart)
-    batcher = recipe.method.batcher(data.tokenizer)
-    pairs = batcher.examples(next(iter(data.order.sources.values())).source.read(0, 0))[:DOCUMENTS]
-    documents = arguments_of("document_", batcher.micro_batch(pairs, []).arrays)
-    return model.fit_start(**{name: torch.from_numpy(array) for name, array in documents.items()})

@@ -96,8 +96,9 @@ def max_sim(query: Tensor, document: Tensor) -> Tensor:
         {"name": "colbert", "dimension": 6},
         {"name": "sparse", "regularise": {"query": {"l1": 0.1}, "document": {"flops": 0.2}}},
         {"name": "siamese", "towers": 2, "learn_temperature": True},
+        {"name": "siamese", "hardness": 0.4, "spread": 0.3},
     ],
-    ids=lambda score: score["name"],
+    ids=["colbert", "sparse", "learnt temperature", "hardness and spread"],
 )
 def test_every_network_s_losses_and_gradients_equal_a_plain_reference(score: dict[str, Any], negatives: str) -> None:
     keys = config(negatives=negatives, temperature=0.5, score=score)
@@ -115,9 +116,16 @@ def test_every_network_s_losses_and_gradients_equal_a_plain_reference(score: dic
     expected = torch.zeros((), dtype=torch.float64)
     for i, query in enumerate(queries):
         among = [documents[i], *(documents[j] for j in range(len(documents)) if not known(i, j))]
-        scores = torch.stack([max_sim(query, document) for document in among]) / temperature
-        expected = expected + scores.logsumexp(0) - scores[0]
+        raw = torch.stack([max_sim(query, document) for document in among])
+        weights = (score.get("hardness", 0.0) * raw.detach()).exp()  # of a negative: exp(hardness x its score)
+        scores = raw / temperature
+        all_terms = torch.cat([scores[:1].exp(), weights[1:] * scores[1:].exp()])
+        expected = expected + all_terms.sum().log() - scores[0]
     terms = {"pairs": expected}
+    if "spread" in score:
+        for term, texts in {"query_spread": queries, "document_spread": documents}.items():
+            others = [(v, w) for v in texts for w in texts if v is not w]
+            terms[term] = sum((v[0] @ w[0]) ** 2 for v, w in others) / (len(texts) - 1)
     if score["name"] == "sparse":
         means = torch.cat(documents).mean(dim=0)
         terms |= {"query_l1": torch.cat(queries).sum(), "document_flops": len(documents) * (means**2).sum()}
@@ -140,6 +148,12 @@ def test_every_network_s_losses_and_gradients_equal_a_plain_reference(score: dic
         ({"score": {"name": "colbert", "loss": "kl"}}, "method.score: a pair has one loss, over the batch's documents"),
         ({"score": {"name": "colbert", "hard_negatives": 1}}, "method.score: a pair has one loss"),
         ({"score": {"name": "siamese", "dimensions": [8]}}, "method.score: a pair has one loss"),
+        (
+            {"score": {"name": "siamese", "spread": 0.1}, "same_side": True},
+            "method.score: a regulariser is of each side",
+        ),
+        ({"score": {"name": "siamese", "hardness": 1.0, "learn_temperature": True}}, "method.hardness is for scores"),
+        ({"score": {"name": "siamese", "spread": 1.0, "document_chunks": 2}}, "method.spread compares texts by one"),
         ({"score": "bm25"}, "expected tags: 'siamese', 'colbert', 'sparse'"),
     ],
 )

@@ -74,6 +74,7 @@ def at_once(
         {"similarity": "cosine"},
         {"similarity": "cosine", "both_directions": True},
         {"similarity": "cosine", "same_side": True, "both_directions": True},
+        {"similarity": "cosine", "score": {"name": "siamese", "hardness": 2.0, "spread": 0.5}},
         {"score": {"name": "colbert", "dimension": 6}},
         {"score": {"name": "sparse", "regularise": {"query": {"flops": 0.1}, "document": {"l1": 0.2}}}},
     ],
