@@ -115,7 +115,8 @@ def test_every_network_s_losses_and_gradients_equal_a_plain_reference(score: dic
     temperature = model.log_temperature.exp() if "learn_temperature" in score else torch.tensor(0.5)
     expected = torch.zeros((), dtype=torch.float64)
     for i, query in enumerate(queries):
-        among = [documents[i], *(documents[j] for j in range(len(documents)) if not known(i, j))]
+        others = [j for j in range(len(documents)) if j != i and not {(i, j), (j, i)} & SHARED]
+        among = [documents[i], *(documents[j] for j in others)]
         raw = torch.stack([max_sim(query, document) for document in among])
         weights = (score.get("hardness", 0.0) * raw.detach()).exp()  # of a negative: exp(hardness x its score)
         scores = raw / temperature
