@@ -105,7 +105,6 @@ def plain_encoder(config_class: type[PreTrainedConfig]) -> tuple[Any, Any]:
     return AutoModel, model_class
 
 
-@functools.cache  # reading the source takes some 20 ms
 def configuration_keys(config_class: type[PreTrainedConfig]) -> set[str]:
     """Return the keys of a type's configuration: those that it declares, and others that its model reads.
 
@@ -115,10 +114,15 @@ def configuration_keys(config_class: type[PreTrainedConfig]) -> set[str]:
     declared = {field.name for field in dataclasses.fields(config_class)}
     declared.update(*config_class.attribute_map.items())  # a key and the name that it is stored under
     model_class: Any = MODEL_MAPPING.get(config_class, None)
-    code = inspect.getsource(sys.modules[model_class.__module__]) if isinstance(model_class, type) else ""
+    return declared | (_keys_in_code(model_class.__module__) if isinstance(model_class, type) else set())
+
+
+@functools.cache  # a process may build many models, and reading a module's source takes some 20 ms
+def _keys_in_code(module: str) -> set[str]:
+    code = inspect.getsource(sys.modules[module])
     if "create_causal_mask" in code:
         code += inspect.getsource(masking_utils)
-    return {*declared, *CONFIG_KEY.findall(code)}
+    return {*CONFIG_KEY.findall(code)}
 
 
 def settings_of(config: PreTrainedConfig) -> dict[str, Any]:

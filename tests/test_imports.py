@@ -144,7 +144,7 @@ def test_no_circle_of_imports() -> None:
 def test_a_run_of_seed_loads_what_seed_needs() -> None:
     names = loaded("trainer.jobs.pretraining", "trainer.training.run.command", "models.pretraining.seed")
     lines = {dotted(file): len((ROOT / file).read_text().splitlines()) for file in FILES if dotted(file) in names}
-    assert 10_000 < sum(lines.values()) <= 12_750
+    assert 10_000 < sum(lines.values()) <= 12_800
     assert {name for name in lines if name.startswith("trainer.interop.")} <= {"trainer.interop.model"}
     others = ("trainer.ranking", "data_prep.collections", "models.matching.siamese", "models.pretraining.poly")
     assert not [name for name in lines if name.startswith(others)]
