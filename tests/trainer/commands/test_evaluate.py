@@ -52,25 +52,25 @@ def test_table_and_file(
     runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     systems = ["--system=bm25", f"--system=from_random={runs['one']}", f"--system=from_seed={runs['two']}"]
-    metrics = ["--metrics", "recall@3", "mrr@10", "recall@999", "recall@3"]  # one twice, and one that is there anyway
+    metrics = ["--metrics", "recall@3", "mrr@10", "recall@1000", "recall@3"]  # one twice, and one that is there anyway
     results = run(toy_collection, tmp_path / "new" / "results.json", *systems, *metrics)
     assert results.keys() == {"version", "systems", "about", "pairs"}
     about, means = results["about"], {name: system["metrics"] for name, system in results["systems"].items()}
     assert [*means] == ["bm25", "from_random", "from_seed"]
     assert means["bm25"]["mrr@10"] > means["from_seed"]["mrr@10"]  # queries are parts of their documents
-    assert means["from_seed"]["recall@999"] == 1  # all documents of the pool
+    assert means["from_seed"]["recall@1000"] == 1  # all documents of the pool
     assert means["from_seed"]["recall@3"] < 1
     assert (about["queries"], about["corpus"], about["split"]) == (20, 120, "test")
-    assert about["metrics"] == ["recall@3", "recall@999"]
+    assert about["metrics"] == ["recall@3", "recall@1000"]
     assert results["systems"]["from_seed"]["expression"] == str(runs["two"])
     (stage,) = results["systems"]["from_seed"]["stages"]
     assert stage["checkpoint"].endswith(f"two/checkpoints/step-{STEP:08d}")
     assert stage["max_tokens"] == {"query": 8, "document": 16}
     assert stage["seconds"] >= 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0].split() == ["MRR@10", "nDCG@10", "Recall@100", "Recall@3", "Recall@999"]
+    assert printed[0].split() == ["MRR@10", "nDCG@10", "Recall@100", "Recall@3", "Recall@1000"]
     for line, label, found in zip(printed[1:4], ["BM25", "from_random", "from_seed"], means.values(), strict=True):
-        assert [*found] == ["mrr@10", "ndcg@10", "recall@100", "recall@3", "recall@999"]
+        assert [*found] == ["mrr@10", "ndcg@10", "recall@100", "recall@3", "recall@1000"]
         assert line.split() == [label, *(f"{value:.4f}" for value in found.values())]
     assert len({len(line) for line in printed[:4]}) == 1  # aligned
     (p_value,) = (p["p_value"] for p in results["pairs"] if p["systems"] == ["from_random", "from_seed"])

@@ -24,9 +24,10 @@ def table(results: Results, all_pairs: bool = False) -> Iterator[str]:
         majority, share = max(about.classes.shares.items(), key=lambda item: item[1])
         rows = {f"always {majority}": {"accuracy": share}, **rows}
     width = max(map(len, rows))
-    yield " " * width + "".join(f"  {heading:>10}" for heading in columns.values())
+    widths = {metric: max(10, len(heading)) for metric, heading in columns.items()}
+    yield " " * width + "".join(f"  {columns[metric]:>{size}}" for metric, size in widths.items())
     for name, metrics in rows.items():
-        yield f"{name:<{width}}" + "".join(f"  {metrics[metric]:>10.4f}" for metric in columns)
+        yield f"{name:<{width}}" + "".join(f"  {metrics[metric]:>{size}.4f}" for metric, size in widths.items())
     yield from conditions(results, all_pairs)
 
 
