@@ -93,15 +93,11 @@ class DualEncoderConfig(MatchingConfig):
 
     @property
     def weights(self) -> dict[str, float]:
-        return {**self._loss_weights, **self.regulariser_weights()}
+        ignored = self.terms(SHARE_IGNORED) if self.ignore_above is not None else []
+        return {**super().weights, **dict.fromkeys(ignored, 0.0), **self.regulariser_weights()}
 
     def weights_at(self, step: int) -> dict[str, float]:
-        return {**self._loss_weights, **self.regulariser_weights(step)}
-
-    @property
-    def _loss_weights(self) -> dict[str, float]:
-        ignored = self.terms(SHARE_IGNORED) if self.ignore_above is not None else []
-        return {**super().weights, **dict.fromkeys(ignored, 0.0)}
+        return {**self.weights, **self.regulariser_weights(step)}
 
     def regulariser_weights(self, step: int | None = None) -> dict[str, float]:
         """Return the weight of each term of the vectors by themselves after `step` finished steps; None: in the end."""

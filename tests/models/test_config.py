@@ -37,7 +37,7 @@ ROWS: list[tuple[str, dict[str, Any], str]] = [
     ("siamese", {"candidates": {"per_query": 8}}, "method.candidates belongs to a teacher's scores, .*loss=softmax"),
     ("siamese", {"teacher_scale": "min_max", "loss": "binary"}, "method.teacher_scale belongs to a teacher's scores"),
     ("siamese", {"ignore_above": 0.1, "negatives": "own", "hard_negatives": 1}, "needs in-batch .*: set it to null"),
-    ("siamese", {"ignore_above": 0.1, "learn_temperature": True}, "ignore_above bounds scores before the temperature"),
+    ("siamese", {"ignore_above": 0.1, "learn_temperature": True}, "ignore_above is for scores before the temperature"),
     ("siamese", {"ignore_above": -0.1}, "greater than or equal to 0"),
     ("cross_thought_answers", {"hard_negatives": 0}, f"method.negatives=own {OWN}"),
     ("cross_thought_answers", {"temperature": 0.5}, "method.temperature is not for cross_thought_answers"),

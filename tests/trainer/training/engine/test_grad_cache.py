@@ -1,6 +1,7 @@
 """GradCache against one graph of the whole step, on simulated ranks."""
 
 import copy
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -246,6 +247,7 @@ def test_the_documents_are_those_of_all_micro_batches_in_their_order(monkeypatch
 
 def live_bytes(work: Callable[[], object]) -> int:
     """Return the peak increase, in bytes, of tensor memory on the CPU while `work` runs."""
+    gc.collect()  # what other tests left would be freed while `work` runs
     with profile(profile_memory=True) as recorded:
         work()
     changes = [e.nbytes() for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
