@@ -10,12 +10,21 @@ The network is one of fine-tuning, which takes it on as it is: by default the Si
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import BeforeValidator, Field, PositiveFloat, SerializationInfo, field_serializer, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PositiveFloat,
+    SerializationInfo,
+    WithJsonSchema,
+    field_serializer,
+    model_validator,
+)
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -35,9 +44,11 @@ from deepsiam.models.vectors import Vectors
 LOSSES = ("pairs", "reverse")  # a query among documents, a document among queries
 QUERY, DOCUMENT = 1, 2  # the key of a text's side
 SIAMESE_KEYS = ("similarity", "pooling", "prompt_in_pooling", "both_directions", "same_side")
+NAMES = {"enum": ["siamese", "colbert", "sparse"]}
 Score = Annotated[
     Annotated[SiameseConfig | ColbertConfig | SparseConfig, Field(discriminator="name")],
     BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value),
+    WithJsonSchema({"anyOf": [NAMES, {"type": "object"}]}),  # the keys are those of fine-tuning, listed there
 ]
 
 
@@ -49,7 +60,7 @@ class PairsConfig(PretrainingConfig):
 
     name: Literal["pairs"]
     # the network that scores: siamese, colbert or sparse, or its name with the keys that it has in fine-tuning
-    score: Score = unhashed(SiameseConfig(name="siamese"))
+    score: Score = unhashed(SiameseConfig(name="siamese"), json_schema_extra={"default": "siamese"})
     max_query_tokens: int = Field(64, ge=3)
     max_document_tokens: int = Field(256, ge=3)
     similarity: Similarity = "dot"
@@ -77,8 +88,12 @@ class PairsConfig(PretrainingConfig):
         for key in sorted(network.model_fields_set & self._shared_keys):
             raise ValueError(f"method.score.{key}: write it as method.{key}")
         for key in SIAMESE_KEYS if network.name != "siamese" else ():
-            if getattr(self, key) != type(self).model_fields[key].default:
-                raise ValueError(f"method.{key} is for method.score=siamese, not {network.name}: leave it out")
+            default = type(self).model_fields[key].default
+            if getattr(self, key) != default:
+                raise ValueError(
+                    f"method.{key} is for method.score=siamese, not {network.name}: leave it out, or set it to "
+                    f"{json.dumps(default)}"
+                )
         _ = self.ranking_config  # raises for keys that do not suit each other
         return self
 
