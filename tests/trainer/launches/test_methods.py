@@ -56,15 +56,28 @@ METHODS: dict[str, dict[str, Any]] = {
         "teacher_width": 32,
     },
 }
+# weak pairs for other networks than the Siamese one
+SCORES: dict[str, dict[str, Any]] = {
+    "pairs of ColBERT": {"score": {"name": "colbert", "dimension": 16}, "temperature": 4.0},
+    "sparse pairs": {
+        "score": {"name": "sparse", "head": "new_mlm", "regularise": {"document": {"flops": 0.01}, "ramp": 2}},
+        "temperature": 20.0,
+    },
+}
+PAIRS = {"name": "pairs", "max_query_tokens": 16, "max_document_tokens": 32, "negatives": "step"}
+TRAINED = {name: {"name": name, **keys} for name, keys in METHODS.items()}
+TRAINED |= {name: {**PAIRS, **keys} for name, keys in SCORES.items()}
 STEPS = 2  # the second loss depends on the first update
 # tolerated relative loss difference for other numbers of ranks and ZeRO stages, by precision
 TOLERANCE = {"cpu": 1e-5, "bf16": 1.5e-3, "fp16": 1e-4}
-ROUNDED = {"distil": 20.0}  # times as much: a divergence of score matrices is a small difference of large numbers
+# times as much: a divergence of score matrices is a small difference of large numbers, a score of ColBERT a sum over
+# vectors, FLOPS a square
+ROUNDED = {"distil": 20.0, "pairs of ColBERT": 5.0, "sparse pairs": 5.0}
 
 
 def recipe_of(path: Path, shards: Path, name: str) -> Path:
     trunk = {**toy.TRUNK, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    changes: dict[str, Any] = {"steps": STEPS, "trunk": trunk, "method": {"name": name, **METHODS[name]}}
+    changes: dict[str, Any] = {"steps": STEPS, "trunk": trunk, "method": TRAINED[name]}
     if name == "clm":
         changes["trunk"]["is_decoder"] = True
     if name == "poly":
@@ -79,7 +92,7 @@ def test_every_method_is_tested_here() -> None:
 @pytest.fixture(scope="module")
 def shards_of(shards: Path, pair_shards: Path, taught_shards: Path) -> dict[str, Path]:
     """The shards that each method reads."""
-    return dict.fromkeys(METHODS, shards) | {"pairs": pair_shards, "distil": taught_shards}
+    return dict.fromkeys(TRAINED, shards) | dict.fromkeys(["pairs", *SCORES], pair_shards) | {"distil": taught_shards}
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +119,11 @@ def heads_of(model: torch.nn.Module) -> set[str]:
     return {name for name, _ in model.named_parameters() if not name.startswith(("trunk.", "teacher_head."))}
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", TRAINED)
 def test_ranks_precisions_and_zero_stages_agree(trained: Path, name: str) -> None:
     terms = list(load_trained(trained / name).recipe.method.weights)
     print(f"\n{name:<14} {STEPS} losses, the largest difference from one rank in fp32")
-    for config in configs(METHODS)[name]:
+    for config in configs(TRAINED)[name]:
         for term in terms:
             losses, seen = (toy.scalars(trained / run, f"loss/{term}") for run in (name, f"{name}-{config}"))
             assert seen.keys() == losses.keys()
