@@ -56,7 +56,7 @@ def in_batch_softmax(scores: Tensor, positives: Tensor, mask: Tensor) -> Tensor:
     return F.cross_entropy(scores.to(dtype).masked_fill(~mask, -torch.inf), positives, reduction="sum")
 
 
-def harder(logits: Tensor, scores: Tensor, positives: Tensor, strength: float) -> Tensor:
+def weigh_negatives(logits: Tensor, scores: Tensor, positives: Tensor, strength: float) -> Tensor:
     """Let a negative count exp(strength x its score) times in a softmax: add that product to its logit, as a constant.
 
     EmbeddingGemma (Vera et al., 2025), section 2.2, does so for mined negatives, with a strength of 5 on cosines; here

@@ -49,7 +49,7 @@ class DualEncoderConfig(MatchingConfig):
     # in-batch negatives that score this much more than the positive, before the temperature, are left out as likely
     # relevant ones
     ignore_above: float | None = unhashed(None, ge=0)
-    # how much more a negative of the batch's softmax counts that scores higher: exp(hardness x its score) times
+    # a negative of the batch's softmax counts exp(hardness x its score before the temperature) times
     hardness: float = unhashed(0.0, ge=0)
     towers: Literal[1, 2] = 1  # 2: documents have a separate encoder, initialised with the same weights
     query_prompt: str = unhashed("")  # put before every query
@@ -100,7 +100,7 @@ class DualEncoderConfig(MatchingConfig):
         return {**self.weights, **self.regulariser_weights(step)}
 
     def regulariser_weights(self, step: int | None = None) -> dict[str, float]:
-        """Return the weight of each term of the vectors by themselves after `step` finished steps; None: in the end."""
+        """Return the weight of each regulariser in the step after `step` finished ones; None: the final weights."""
         return {}
 
     @property
@@ -277,6 +277,17 @@ class DualEncoder(Encoder):
         """
         return {}
 
+    def logits(self, scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
+        """Divide scores [Q, D] by the temperature; return them, and what a softmax over the batch takes.
+
+        `positives` int64 [Q] are columns; `hardness` weighs the others.
+        """
+        # a learnt temperature has scaled the queries in `forward`
+        logits = scores if self.keys.learn_temperature else scores / self.keys.temperature
+        if not self.keys.hardness:
+            return logits, logits
+        return logits, ranking_losses.weigh_negatives(logits, scores, positives, self.keys.hardness)
+
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the losses of queries against documents: {loss: the sum over its targets}.
 
@@ -293,14 +304,12 @@ class DualEncoder(Encoder):
         if mask is not None and self.keys.ignore_above is not None:
             margin = self.keys.ignore_above
             mask, losses[SHARE_IGNORED] = ranking_losses.without_higher(scores, candidates[:, 0], mask, margin)
-        raw = scores
-        if not self.keys.learn_temperature:  # a learnt one has scaled the queries in `forward`
-            scores = scores / self.keys.temperature
+        scores, softmax_logits = self.logits(scores, candidates[:, 0])
         if mask is not None:
-            losses |= {loss: IN_BATCH[loss](scores, candidates[:, 0], mask) for loss in in_batch}
-        if mask is not None and self.keys.hardness:
-            weighted = ranking_losses.harder(scores, raw, candidates[:, 0], self.keys.hardness)
-            losses["softmax"] = ranking_losses.in_batch_softmax(weighted, candidates[:, 0], mask)
+            losses |= {
+                loss: IN_BATCH[loss](softmax_logits if loss == "softmax" else scores, candidates[:, 0], mask)
+                for loss in in_batch
+            }
         if BATCH_KL in self.keys.losses:  # every document counts: a relevant one of another query is relevant to both
             every_document = torch.ones_like(scores, dtype=torch.bool)
             taught = arrays["teacher_scores"] / self.keys.temperature

@@ -53,7 +53,7 @@ class SiameseConfig(DualEncoderConfig):
     # Matryoshka (Kusupati et al., 2022): a vector has as many numbers as the first; the loss is summed over its first n
     # for each n
     dimensions: Dimensions | None = unhashed(None)  # null: all, once
-    # the weight of what spreads vectors out: the mean squared product of two of a side (Zhang et al., 2017)
+    # the weight of a term that spreads vectors out: the mean squared product of any two of a side (Zhang et al., 2017)
     spread: PositiveFloat | None = unhashed(None)
     # a linear layer from a vector to a teacher's, of this width, in training alone; null: the vectors are as wide
     teacher_width: PositiveInt | None = unhashed(None)
@@ -246,9 +246,9 @@ class Siamese(DualEncoder):
             losses |= zip(terms, by_text.sum(dim=0), strict=True)
         for term, texts in zip(SPREAD, (queries, documents), strict=True) if self.keys.spread else ():
             vectors, products, number = texts.vectors[:, 0, : self.width], sums[term][:-1, :-1], sums[term][-1, -1]
-            with_itself = ((vectors @ products) * vectors).sum()
-            own = vectors.square().sum(dim=1).square().sum()
-            losses[term] = (2 * with_itself - with_itself.detach() - own) / (number - 1).clamp(min=1)
+            with_all = ((vectors @ products) * vectors).sum()
+            with_itself = vectors.square().sum(dim=1).square().sum()
+            losses[term] = (2 * with_all - with_all.detach() - with_itself) / (number - 1).clamp(min=1)
         return losses
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:

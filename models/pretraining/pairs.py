@@ -33,7 +33,7 @@ from deepsiam.models.batching.framing import side_arrays
 from deepsiam.models.batching.packing import text_tokens
 from deepsiam.models.config import unhashed
 from deepsiam.models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
-from deepsiam.models.layers.ranking_losses import harder, in_batch_softmax
+from deepsiam.models.layers.ranking_losses import in_batch_softmax
 from deepsiam.models.matching.colbert import Colbert, ColbertConfig
 from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig, allowed_documents, relevance
 from deepsiam.models.matching.siamese import Siamese, SiameseConfig, Similarity
@@ -102,11 +102,8 @@ class PairsConfig(PretrainingConfig):
         """The keys of the network in fine-tuning; unset where the recipe leaves them to a default that both share."""
         network = type(self.score)
         keys = {key: getattr(self, key) for key in sorted(self._shared_keys)}
-        is_set = {
-            key: key in self.model_fields_set or value != network.model_fields[key].default
-            for key, value in keys.items()
-        }
-        set_keys = {key: value for key, value in keys.items() if is_set[key]}
+        defaults = {key: network.model_fields[key].default for key in keys}
+        set_keys = {key: value for key, value in keys.items() if key in self.model_fields_set or value != defaults[key]}
         return network(**self.score.model_dump(exclude_unset=True), **set_keys)
 
     @property
@@ -249,14 +246,10 @@ class FindsColumns(DualEncoder):
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the losses of rows against columns, of this micro-batch or of the step: {loss: the sum over rows}."""
-        raw = scores = self.score(queries, documents)  # [R, C]
-        if not self.keys.learn_temperature:  # a learnt one has scaled the rows in `forward`
-            scores = scores / self.keys.temperature
         positives, mask = arrays["candidates"][:, 0], allowed_documents(arrays)
-        if self.keys.hardness:
-            scores = harder(scores, raw, positives, self.keys.hardness)
-        number = len(scores) // (1 + self.has_both_directions)  # rows of a direction: queries first, then documents
-        directions = zip(scores.split(number), positives.split(number), mask.split(number), strict=True)
+        _, logits = self.logits(self.score(queries, documents), positives)  # [R, C]
+        number = len(logits) // (1 + self.has_both_directions)  # rows of a direction: queries first, then documents
+        directions = zip(logits.split(number), positives.split(number), mask.split(number), strict=True)
         return {loss: in_batch_softmax(*rows) for loss, rows in zip(LOSSES, directions, strict=False)}
 
 

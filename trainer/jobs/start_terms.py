@@ -17,7 +17,7 @@ from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainReci
 
 
 def fit_to_groups(recipe: FinetuneRecipe, model: TrunkModel, data: Data) -> str:
-    """Fit to relevant documents of a collection. Return what it says."""
+    """Fit to relevant documents of a collection; return a line on it."""
     source = next(iter(data.order.sources.values())).source
     assert isinstance(source, GroupSource)
     examples = source.read(0, 0)[:DOCUMENTS]
@@ -26,7 +26,7 @@ def fit_to_groups(recipe: FinetuneRecipe, model: TrunkModel, data: Data) -> str:
 
 
 def fit_to_pairs(recipe: PretrainRecipe, model: TrunkModel, data: Data) -> str:
-    """Fit to documents of streamed pairs. Return what it says."""
+    """Fit to documents of streamed pairs; return a line on it."""
     batcher = recipe.method.batcher(data.tokenizer)
     pairs = batcher.examples(next(iter(data.order.sources.values())).source.read(0, 0))[:DOCUMENTS]
     return _fit(model, arguments_of("document_", batcher.micro_batch(pairs, []).arrays))
