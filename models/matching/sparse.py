@@ -2,10 +2,11 @@
 
     text --> encoder --> h_1 ... h_N --> logits of the masked LM --> w_j = max_i log(1 + relu(logit_ij)) --+
                                                                                                            +--> <q, d>
-    query --> its tokens without stop words, weight 1 each ------------------------------------------------+
+    query --> its tokens, weights 1 or of a table ---------------------------------------------------------+
 
 A side has weights for the whole vocabulary (SPLADE; Formal et al., 2021), for its own tokens alone (SPLADE-lexical's
-queries, TILDEv2's documents), or, without an encoder, a query's tokens count 1 each (SPLADE-doc, TILDEv2).
+queries, TILDEv2's documents), or, without an encoder, a query's tokens count 1 each (SPLADE-doc, TILDEv2) or what a
+table says (query_weights.py).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from deepsiam.models.layers.lm_head import LmHead
 from deepsiam.models.layers.shape import initialise, setting, shape_of
 from deepsiam.models.layers.term_weights import TermPooling, own_vocabulary_weights, scatter_weights, vocabulary_weights
 from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig
+from deepsiam.models.matching.query_weights import IdfTable, LearnedTable
 from deepsiam.models.matching.start_terms import FitsStart, StartTerms
 from deepsiam.models.trunk import token_embedding
 from deepsiam.models.vectors import Vectors, one_vector
@@ -67,7 +69,7 @@ class SparseConfig(StartTerms, DualEncoderConfig):
     start_keys = ("pooling", *DualEncoderConfig.start_keys)
 
     name: Literal["sparse"]
-    query: Literal["encoder", "own_tokens", "tokens"] = "encoder"
+    query: Literal["encoder", "own_tokens", "tokens", "idf", "table"] = "encoder"
     document: Literal["vocabulary", "own_tokens"] = "vocabulary"
     head: Literal["mlm", "new_mlm", "linear"] = "mlm"  # linear: h -> relu(w·h + b), the weight of the token at h
     pooling: TermPooling = "max"
@@ -89,13 +91,24 @@ class SparseConfig(StartTerms, DualEncoderConfig):
                 "method.start_terms needs documents that have weights for the whole vocabulary: leave it out, or set "
                 "method.head=mlm and method.document=vocabulary"
             )
-        if self.query == "tokens" and self.towers == 2:
-            raise ValueError("method.query=tokens has no encoder: set method.towers=1")
-        if self.query == "tokens" and self.query_prompt:
-            raise ValueError("method.query_prompt: with method.query=tokens no encoder reads it: leave it out")
-        if self.query == "tokens" and self.regularise.query != Penalty():
-            raise ValueError("method.regularise.query: with method.query=tokens all weights are 1: leave it out")
+        if not self.encodes_queries and self.towers == 2:
+            raise ValueError(f"method.query={self.query} has no encoder: set method.towers=1")
+        if not self.encodes_queries and self.query_prompt:
+            raise ValueError(f"method.query_prompt: with method.query={self.query} no encoder reads it: leave it out")
+        if self.query in ("tokens", "idf") and self.regularise.query != Penalty():
+            raise ValueError(
+                f"method.regularise.query: with method.query={self.query} no weight is learned: leave it out"
+            )
         return self
+
+    @property
+    def encodes_queries(self) -> bool:
+        """Whether an encoder reads queries."""
+        return self.query in ("encoder", "own_tokens")
+
+    @property
+    def fits_start(self) -> bool:
+        return super().fits_start or self.query == "idf"
 
     def regulariser_weights(self, step: int | None = None) -> dict[str, float]:
         ramp, weights = self.regularise.ramp, self.regularise.terms()
@@ -127,7 +140,7 @@ class SparseConfig(StartTerms, DualEncoderConfig):
     @property
     def input_lengths(self) -> dict[str, int]:
         lengths = super().input_lengths
-        if self.query == "tokens":
+        if not self.encodes_queries:
             del lengths["method.max_query_tokens"]
         return lengths
 
@@ -136,8 +149,9 @@ class SparseConfig(StartTerms, DualEncoderConfig):
         return "lm_head." if self.head == "mlm" else None
 
     def query_framing(self, vocabulary: Vocabulary) -> Framing:
-        if self.query == "tokens":
-            return TermFraming(vocabulary, self.max_query_tokens, self.kept_of_query)
+        if not self.encodes_queries:
+            stop_words = vocabulary.stop_words if self.query == "tokens" else ()
+            return TermFraming(vocabulary, self.max_query_tokens, self.kept_of_query, stop_words=tuple(stop_words))
         prompt, own_tokens = self.prompt_of("query", vocabulary), self.query == "own_tokens"
         return SparseFraming(vocabulary, self.max_query_tokens, self.kept_of_query, prompt, own_tokens=own_tokens)
 
@@ -170,7 +184,9 @@ class SparseFraming(Framing):
 
 @dataclass(frozen=True)
 class TermFraming(SparseFraming):
-    """A query's tokens without stop words, special tokens and a frame; there may be none."""
+    """A query's tokens without `stop_words`, special tokens and a frame; there may be none."""
+
+    stop_words: tuple[int, ...] = ()
 
     @property
     def room(self) -> int:
@@ -180,7 +196,7 @@ class TermFraming(SparseFraming):
     def counts(self) -> np.ndarray:
         """Whether each token of the vocabulary counts, bool [V]."""
         counts = np.ones(self.vocabulary.vocab_size, bool)
-        counts[list(self.vocabulary.stop_words)] = False
+        counts[list(self.stop_words)] = False
         return counts
 
     def cut(self, tokens: np.ndarray) -> np.ndarray:
@@ -206,7 +222,10 @@ class TermHead(LmHead):
 
 
 class Sparse(FitsStart, DualEncoder):
-    """One shared encoder or two, and one head: `lm_head.` of a masked LM, or `token_weight.`, a linear layer."""
+    """One shared encoder or two, and one head: `lm_head.` of a masked LM, or `token_weight.`, a linear layer.
+
+    Queries without an encoder may have a `query_table.`
+    """
 
     keys: SparseConfig
     kind = "sparse"
@@ -219,6 +238,10 @@ class Sparse(FitsStart, DualEncoder):
             nn.init.ones_(self.token_weight.bias)  # matching tokens count from the start; below 0 nothing is learned
         else:
             self.lm_head = TermHead(shape_of(trunk))
+        if keys.query == "idf":
+            self.query_table: IdfTable | LearnedTable = IdfTable(trunk.config.vocab_size)
+        elif keys.query == "table":
+            self.query_table = LearnedTable(trunk)
 
     def start_logits(self, ids: Tensor, mask: Tensor, **framed: Tensor) -> Tensor:
         """Return the largest logit of each term in documents, [D, V]."""
@@ -235,14 +258,16 @@ class Sparse(FitsStart, DualEncoder):
 
     @property
     def encodes_alike(self) -> bool:
-        return super().encodes_alike and self.keys.query != "tokens"
+        return super().encodes_alike and self.keys.encodes_queries
 
     def embed_queries(self, ids: Tensor, mask: Tensor, **framed: Tensor) -> Vectors:
         """Return the term weights of queries, fp32 [Q, 1, V]; a query of stop words alone has none."""
-        if self.keys.query != "tokens":
+        if self.keys.encodes_queries:
             return super().embed_queries(ids, mask, **framed)
-        counted = mask.to(torch.promote_types(self.trunk.dtype, torch.float32))
-        return _without(framed["special"], scatter_weights(counted, mask, ids, self.trunk.config.vocab_size, "sum"))
+        weights = mask if self.keys.query == "tokens" else self.query_table(ids, self.trunk)
+        weights = weights.to(torch.promote_types(self.trunk.dtype, torch.float32))
+        pooling: TermPooling = "sum" if self.keys.query == "tokens" else "max"  # of a token that a query repeats
+        return _without(framed["special"], scatter_weights(weights, mask, ids, self.trunk.config.vocab_size, pooling))
 
     def vectors(
         self,

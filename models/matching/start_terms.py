@@ -22,6 +22,11 @@ class StartTerms(Section):
 
     start_terms: int | None = Field(None, ge=1)  # at most a tenth of the vocabulary; None: the bias stays as it is
 
+    @property
+    def fits_start(self) -> bool:
+        """Whether a new model is fitted to documents before the first step."""
+        return self.start_terms is not None
+
 
 class FitsStart(TrunkModel):
     """A model with a masked LM's head, `lm_head.`, whose bias is fitted before the first step."""

@@ -83,6 +83,8 @@ ROWS: list[tuple[str, dict[str, Any], str]] = [
     ("sparse", {"head": "linear", "query": "tokens"}, "set method.document=own_tokens"),
     ("sparse", {"query": "tokens", "towers": 2}, "set method.towers=1"),
     ("sparse", {"query": "tokens", "regularise": {"query": {"l1": 0.1}}}, "method.regularise.query"),
+    ("sparse", {"query": "idf", "regularise": {"query": {"l1": 0.1}}}, "with method.query=idf no weight is learned"),
+    ("sparse", {"query": "table", "towers": 2}, "method.query=table has no encoder: set method.towers=1"),
     ("sparse", {"query": "tokens", "query_prompt": "find: "}, "query_prompt: with method.query=tokens no encoder"),
     ("sparse", {"regularise": {"query": {"l1": -0.1}}}, "greater than 0"),
     ("sparse", {"regularise": {"query": {"l2": 0.1}}}, "Extra inputs"),

@@ -82,6 +82,8 @@ KEYS: dict[str, dict[str, Any]] = {
     "sparse, lexical": {"query": "own_tokens", "pooling": "sum", "towers": 2, "temperature": 50.0},
     "sparse, prompts": {**PROMPTS, "query": "own_tokens", "negatives": "own", **OWN},
     "sparse, own": {"query": "tokens", "negatives": "own", "regularise": {"document": {"l1": 0.003}}, **OWN},
+    "sparse, idf": {"query": "idf"},
+    "sparse, table": {"query": "table", "regularise": {"query": {"flops": 0.05}}},
     "sparse, linear": {"query": "tokens", "document": "own_tokens", "head": "linear"},
     "tilde": {},
     "cross_encoder": OWN,

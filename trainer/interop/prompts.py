@@ -76,6 +76,6 @@ def keys_of(start: Folder, method: MethodConfig, pooling: str) -> dict[str, Any]
         InputError: the folder is damaged, or a prompt is not a text.
     """
     keys = prompts_of(start, pooling, to_rank=False) if start.has_modules else {}
-    if getattr(method, "query", None) == "tokens":  # no encoder reads them
+    if not getattr(method, "encodes_queries", True):  # nothing reads them
         keys.pop("query_prompt", None)
     return keys

@@ -1,7 +1,8 @@
 """A sparse model as sentence-transformers' SparseEncoder: a masked LM, SpladePooling, and SparseStaticEmbedding.
 
-SparseStaticEmbedding multiplies by 1 for the tokens that a text has and by 0 for all others: after SpladePooling it
-keeps a text's own terms, alone it is a query's tokens. A Router holds the modules of queries and documents that differ.
+SparseStaticEmbedding gives the tokens of a text a weight each and all others 0: after SpladePooling, with weights of 1,
+it keeps a text's own terms; alone it weighs a query's tokens. A Router holds the modules of queries and documents that
+differ.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ TOKENS = """
 A query is its tokens without stop words, each with weight 1: it needs no model. The library counts a token once that a
 query repeats; in training it counted each time.
 """
+TABLE = """
+A query is its tokens, each with a weight of its own: it needs no model.
+"""
 
 
 def is_mine(folder: Folder) -> bool:
@@ -88,12 +92,12 @@ def write(trained: LoadedModel, method: SparseConfig, folder: Path, facts: Mappi
         InputError: a SparseEncoder would not compute the weights of this model.
     """
     trunk, vocabulary = trained.model.trunk, trained.tokenizer.vocab_size
-    has_tokens = method.query != "encoder" or method.document == "own_tokens"
+    looks_up = method.query != "encoder" or method.document == "own_tokens"
     beyond = {
         f"have a masked LM of {trunk.config.model_type}": masked_lm_for(trunk) is None,
         "weigh tokens by a linear layer (method.head=linear)": method.head == "linear",
         "keep the end of a query alone (method.kept_of_query)": method.kept_of_query != "start",
-        "look up more tokens than the tokenizer has": has_tokens and trunk.config.vocab_size != vocabulary,
+        "look up more tokens than the tokenizer has": looks_up and trunk.config.vocab_size != vocabulary,
     }
     refuse(trained, "a SparseEncoder", beyond)
     chains = {"query": _chain(method.query, "mlm"), "document": _chain(method.document, "mlm")}
@@ -115,13 +119,13 @@ def write(trained: LoadedModel, method: SparseConfig, folder: Path, facts: Mappi
         (folder / where).mkdir(exist_ok=True)
         _write_module(trained, method, name, folder / where)
     card = CARD.format(**facts, terms=trunk.config.vocab_size, query_tokens=method.max_query_tokens)
-    return card + (TOKENS if method.query == "tokens" else "")
+    return card + ("" if method.encodes_queries else TOKENS if method.query == "tokens" else TABLE)
 
 
 def _chain(side: str, mlm: str) -> tuple[str, ...]:
     """Return the modules of a side, by the value of its key."""
-    of_side = {"tokens": ("tokens",), "own_tokens": (mlm, "pooling", "own")}
-    return of_side.get(side, (mlm, "pooling"))
+    without_encoder = dict.fromkeys(("tokens", "idf", "table"), ("tokens",))
+    return {**without_encoder, "own_tokens": (mlm, "pooling", "own")}.get(side, (mlm, "pooling"))
 
 
 def _type(name: str) -> str:
@@ -135,9 +139,12 @@ def _write_module(trained: LoadedModel, method: SparseConfig, name: str, folder:
         terms = {"embedding_dimension": None, "word_embedding_dimension": model.trunk.config.vocab_size}
         write_json(folder / CONFIG, {"pooling_strategy": method.pooling, "activation_function": "relu", **terms})
     elif name in ("own", "tokens"):
-        counted = torch.ones(tokenizer.vocab_size)
-        counted[[*tokenizer.special, *(tokenizer.stop_words if name == "tokens" else ())]] = 0
-        save_tensors({"weight": counted}, folder / WEIGHTS)
+        weights = torch.ones(tokenizer.vocab_size)
+        if name == "tokens" and method.query != "tokens":
+            weights = model.query_table(torch.arange(tokenizer.vocab_size)[None], model.trunk)[0].detach().clone()
+        without = tokenizer.stop_words if name == method.query == "tokens" else ()
+        weights[[*tokenizer.special, *without]] = 0
+        save_tensors({"weight": weights}, folder / WEIGHTS)
         write_json(folder / CONFIG, {"frozen": True})
         write_tokenizer(tokenizer, 1 << 20, folder)  # stop words do not count, so a cut at a number of tokens would
     else:

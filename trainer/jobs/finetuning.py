@@ -15,7 +15,7 @@ from deepsiam.trainer.interop.causal_lm import add_head_rows
 from deepsiam.trainer.interop.cross_encoder import order_classes
 from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.start import PretrainedEncoder
-from deepsiam.trainer.jobs.start_terms import fit_to_groups
+from deepsiam.trainer.jobs.fit_start import fit_to_groups
 from deepsiam.trainer.ranking.while_training.refresh import INDEXES, open_refresh
 from deepsiam.trainer.ranking.while_training.retrieval_probe import open_retrieval_probe
 from deepsiam.trainer.training.checkpoints.base import base_of
@@ -60,8 +60,8 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
         say(copy_heads(encoder, model, recipe.method))
         if recipe.method.markers:
             say(_markers(recipe, encoder))
-    if isinstance(model, FitsStart) and model.keys.start_terms and not resume_from:  # a checkpoint has the fitted bias
-        say(fit_to_groups(recipe, model, data))
+    if isinstance(model, FitsStart) and model.keys.fits_start and not resume_from:  # else it is in the checkpoint
+        say(*fit_to_groups(recipe, model, data))
     if recipe.refresh and getattr(model, "kind", None) not in INDEXES:
         raise InputError(
             f"refresh: a {recipe.method.name} cannot mine in the run: only models of one vector, or of "

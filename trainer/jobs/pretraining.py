@@ -42,10 +42,10 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     model = build_model(recipe.method, trunk)
     if encoder:
         say(copy_heads(encoder, model, recipe.method))
-    if getattr(recipe.method.ranking_config, "start_terms", None) and not resume_from:  # else it is in the checkpoint
-        from deepsiam.trainer.jobs.start_terms import fit_to_pairs
+    if getattr(recipe.method.ranking_config, "fits_start", False) and not resume_from:  # else it is in the checkpoint
+        from deepsiam.trainer.jobs.fit_start import fit_to_pairs
 
-        say(fit_to_pairs(recipe, model, data))
+        say(*fit_to_pairs(recipe, model, data))
     recipe = make_ready(model, recipe, resume_from)
     probe = None
     if recipe.probe:

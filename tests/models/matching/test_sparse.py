@@ -1,5 +1,6 @@
 """Sparse encoders: weights, regularisers and keys against plain references."""
 
+import math
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -14,6 +15,8 @@ from deepsiam.models.batching.framing import Framing
 from deepsiam.models.encode import encode
 from deepsiam.models.layers import term_weights
 from deepsiam.models.layers.term_weights import own_vocabulary_weights, vocabulary_weights
+from deepsiam.models.matching import query_weights
+from deepsiam.models.matching.query_weights import document_frequencies
 from deepsiam.models.matching.sparse import Sparse
 from deepsiam.models.trunk import token_embedding
 from tests.models.matching.examples import keys_of, micro_batch, positive
@@ -116,6 +119,41 @@ def test_a_query_of_tokens_counts_each_but_stop_words_and_has_no_encoder() -> No
     expected[2, 7] = 1  # an unknown token is no term
     assert real.all()
     torch.testing.assert_close(vectors[:, 0], expected)
+
+
+@pytest.mark.parametrize("query", ["idf", "table"])
+def test_a_query_of_a_table_has_the_weight_of_each_token_once(query: str) -> None:
+    vocabulary = Worded(40, pad=0, unk=1, cls=2, sep=3, mask=4)
+    keys = sparse(query=query, max_query_tokens=4)
+    texts = [np.array(ids, np.uint16) for ids in ([9, 7, 7, 5, 8], [1, 6], [])]
+    model = build(keys)
+    documents = [np.array(ids, np.uint16) for ids in ([5, 9, 9], [5, 7], [5, 9], [5])]
+    if query == "idf":
+        model.query_table.fit(*document_frequencies(documents, 40))
+        counts = [sum(token in document.tolist() for document in documents) for token in range(40)]
+        weights = [math.log(1 + (4 - count + 0.5) / (count + 0.5)) for count in counts]
+    else:
+        head = model.query_table.token_weight
+        embeddings = token_embedding(model.trunk).detach()
+        logits = [head.weight.detach()[0] @ embedding + head.bias.detach()[0] for embedding in embeddings]
+        weights = [float(torch.log1p(torch.relu(logit))) for logit in logits]
+    expected = torch.zeros(3, 40, dtype=torch.float64)
+    for row, tokens in enumerate([[9, 7, 5], [6], []]):  # cut to four; stop words count; an unknown token is no term
+        expected[row, tokens] = torch.tensor(weights, dtype=torch.float64)[tokens]
+    model.trunk.forward = None  # type: ignore[method-assign,assignment]
+    vectors, _ = model.embed_queries(**tensors(keys.query_framing(vocabulary).arrays(texts)))
+    torch.testing.assert_close(vectors[:, 0], expected, rtol=1e-10, atol=0)
+    assert len(set(weights)) > 2
+
+
+def test_documents_that_have_a_token_are_counted_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(0, 30, length).astype(np.uint16) for length in rng.integers(0, 40, 50)]
+    expected = [sum(token in text.tolist() for text in texts) for token in range(30)]
+    for at_once in (4096, 7, 1):
+        monkeypatch.setattr(query_weights, "TEXTS_AT_ONCE", at_once)
+        frequencies, number = document_frequencies(iter(texts), 30)
+        assert (frequencies.tolist(), number) == (expected, len(texts))
 
 
 class Worded(Vocabulary):

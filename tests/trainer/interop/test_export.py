@@ -48,6 +48,8 @@ RUNS: dict[str, tuple[Kind, dict[str, Any]]] = {
     "splade": (SPARSE, {"name": "sparse"}),
     "sum": (SPARSE, {"name": "sparse", "pooling": "sum"}),
     "query's tokens": (SPARSE, {"name": "sparse", "query": "tokens"}),
+    "query's idf": (SPARSE, {"name": "sparse", "query": "idf"}),
+    "query's table": (SPARSE, {"name": "sparse", "query": "table"}),
     "lexical": (SPARSE, {"name": "sparse", "query": "own_tokens", "document": "own_tokens"}),
     "lexical documents": (SPARSE, {"name": "sparse", "document": "own_tokens"}),
     "tokens of both": (SPARSE, {"name": "sparse", "query": "tokens", "document": "own_tokens"}),

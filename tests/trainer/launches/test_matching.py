@@ -22,7 +22,11 @@ OWN: dict[str, dict[str, Any]] = {
     "siamese": {"similarity": "cosine", "temperature": 0.1},
     "poly_encoder": {"m": 8},
     "colbert": {"dimension": 16, "temperature": 4.0},
-    "sparse": {"temperature": 20.0, "regularise": {"query": {"l1": 0.01}, "document": {"flops": 0.01}, "ramp": 2}},
+    "sparse": {
+        "query": "table",
+        "temperature": 20.0,
+        "regularise": {"query": {"l1": 0.01}, "document": {"flops": 0.01}, "ramp": 2},
+    },
     "duobert": {"max_duel_tokens": 64},
     "label_ranker": {
         "template": "{query}\n{passages}\n",

@@ -18,7 +18,7 @@ class SparseRanker(VectorRanker):
 
     def passes(self, documents: int) -> int:
         """A query whose terms are its own tokens is not read by a model."""
-        is_read = not isinstance(self.method, SparseConfig) or self.method.query != "tokens"
+        is_read = not isinstance(self.method, SparseConfig) or self.method.encodes_queries
         return super().passes(documents) if is_read else 0
 
     @property
