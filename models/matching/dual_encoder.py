@@ -26,6 +26,7 @@ from deepsiam.models.layers.ranking_losses import LOSSES
 from deepsiam.models.layers.vector_losses import BATCH_KL, LEARN_VECTORS
 from deepsiam.models.matching.batcher import CandidateBatcher
 from deepsiam.models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig, compares_batch
+from deepsiam.models.matching.relevance import Sides, allowed_columns, relevance
 from deepsiam.models.trunk import Encoder
 from deepsiam.models.vectors import Vectors
 
@@ -34,6 +35,7 @@ Negatives = Literal["own", "micro_batch", "step"]
 Kind = Literal["dense", "multi_vector", "sparse", "poly", "lists"]
 # the losses that support in-batch negatives
 IN_BATCH = {"softmax": ranking_losses.in_batch_softmax, "hinge": ranking_losses.in_batch_hinge}
+REVERSE = "reverse"  # the term of a document that must find its query
 SHARE_IGNORED = "ignored"  # a term of weight 0: the share of a query's negatives that `ignore_above` leaves out
 
 
@@ -93,8 +95,12 @@ class DualEncoderConfig(MatchingConfig):
 
     @property
     def weights(self) -> dict[str, float]:
+        weights = super().weights
+        if self.sides.both_directions:  # each direction counts half
+            half = self.losses["softmax"] / 2
+            weights |= {term: half for loss in ("softmax", REVERSE) for term in self.terms(loss)}
         ignored = self.terms(SHARE_IGNORED) if self.ignore_above is not None else []
-        return {**super().weights, **dict.fromkeys(ignored, 0.0), **self.regulariser_weights()}
+        return {**weights, **dict.fromkeys(ignored, 0.0), **self.regulariser_weights()}
 
     def weights_at(self, step: int) -> dict[str, float]:
         return {**self.weights, **self.regulariser_weights(step)}
@@ -106,6 +112,11 @@ class DualEncoderConfig(MatchingConfig):
     @property
     def has_batch_negatives(self) -> bool:
         return self.negatives != "own"
+
+    @property
+    def sides(self) -> Sides:
+        """What is compared beside queries with documents: by default nothing."""
+        return Sides()
 
     def prompts(self) -> dict[Side, str]:
         texts: dict[Side, str] = {"query": self.query_prompt, "document": self.document_prompt}
@@ -139,10 +150,13 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
 
     The arrays of the framings have the prefixes `query_` and `document_`. Besides those of `CandidateBatcher`:
 
-    allowed         bool [Q, D], only for negatives of the micro-batch: false where the document has the same text as
+    allowed         bool [R, C], only for negatives of the micro-batch: false where the document has the same text as
                     the query or as a document relevant to it, except in the column of its own positive
-    document_keys   int64 [D], and `relevant_keys`, int64 [Q, r], of the texts that are no negatives of the query: equal
+    document_keys   int64 [C], and `relevant_keys`, int64 [R, r], of the texts that are no negatives of the query: equal
                     for equal texts; only for negatives of the step
+
+    The R rows are the Q queries, and the C columns the D documents, unless the keys' `sides` compare more (see
+    relevance.py): then `candidates` are [R, n] and `document_keys` [C, k].
 
     and, where a loss learns a teacher's vectors, `models.batching.taught.text_keys`.
     """
@@ -154,11 +168,17 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
     def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         batch = super().micro_batch(examples, rngs)
         ignored = self.keys.terms(SHARE_IGNORED) if self.keys.ignore_above is not None else []
+        reverse = self.keys.terms(REVERSE) if self.keys.sides.both_directions else []
         by_text = {  # the targets of a regulariser are the texts of its side
             term: len(batch.arrays["query_ids" if term.startswith("query") else "document_ids"])
             for term in self.keys.regulariser_weights()
         }
-        return batch._replace(counts={**batch.counts, **dict.fromkeys(ignored, len(examples)), **by_text})
+        sides, documents = self.keys.sides, len(batch.arrays["document_ids"])
+        candidates = sides.candidates(batch.arrays["candidates"], documents)
+        by_row = {**dict.fromkeys(ignored, len(candidates)), **dict.fromkeys(reverse, len(examples))}
+        return MicroBatch(
+            {**batch.arrays, "candidates": candidates}, {**batch.counts, **by_row, **by_text}, batch.tokens
+        )
 
     def arrays(
         self, examples: Sequence[Example], documents: Sequence[int], queries: Sequence[int]
@@ -170,8 +190,10 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
             arrays |= text_keys([text_key(e.query) for e in examples], self.candidates.keys(documents))
         if not self.keys.has_batch_negatives:
             return arrays
-        relevant = [self.candidates.never_negative(e.query, e.relevant) for e in examples]
-        return arrays | relevance(self.candidates.keys(documents), relevant, of_step=self.keys.compares_step)
+        never, sides = [self.candidates.never_negative(e.query, e.relevant) for e in examples], self.keys.sides
+        if sides.has_query_columns:  # a query is its own, also where a token of it is unknown
+            never = [np.append(keys, text_key(e.query)) for keys, e in zip(never, examples, strict=True)]
+        return arrays | relevance(self.candidates.keys(documents), never, sides, of_step=self.keys.compares_step)
 
 
 class DualEncoder(Encoder):
@@ -230,10 +252,11 @@ class DualEncoder(Encoder):
     def forward(self, *, represent: bool = False, **arrays: Tensor) -> dict[str, Tensor]:
         """The arrays of `DualEncoderBatcher` as tensors -> {loss: the sum over its targets}.
 
-        With `represent`, return the vectors that the losses need instead: `query_vectors` [Q, m, H], `query_real` bool
-        [Q, m], `document_vectors` [D, m, H], `document_real` bool [D, m].
+        With `represent`, return the vectors that the losses need instead: of the rows `query_vectors` [R, m, H] and
+        `query_real` bool [R, m], of the columns `document_vectors` [C, m, H] and `document_real` bool [C, m].
         """
-        queries, documents = self._embed(arguments_of("query_", arrays), arguments_of("document_", arrays))
+        texts = self._embed(arguments_of("query_", arrays), arguments_of("document_", arrays))
+        queries, documents = self.keys.sides.vectors(*texts)
         beside = self.beside(queries, documents, arrays)  # of the vectors alone: a temperature is of scores
         if self.keys.learn_temperature:  # on the vectors, so that GradCache, which keeps them alone, has its gradient
             queries = queries._replace(vectors=queries.vectors * (-self.log_temperature).exp())
@@ -292,19 +315,23 @@ class DualEncoder(Encoder):
         """Compute the losses of queries against documents: {loss: the sum over its targets}.
 
         Args:
-            queries: the vectors of Q texts.
-            documents: the vectors of D texts, from this micro-batch or from the whole step.
+            queries: the vectors of the rows, R texts.
+            documents: the vectors of the columns, C texts, from this micro-batch or from the whole step.
             arrays: the arrays of `DualEncoderBatcher` that are not texts; their columns refer to `documents`. For
                 `batch_kl` also the `teacher_scores`, [Q, D].
         """
-        scores = self.score(queries, documents)  # [Q, D]
+        scores = self.score(queries, documents)  # [R, C]
         candidates, losses = arrays["candidates"], dict[str, Tensor]()
         in_batch = [loss for loss in self.keys.losses if loss in IN_BATCH and self.keys.has_batch_negatives]
-        mask = allowed_documents(arrays) if in_batch else None
+        mask = allowed_columns(arrays) if in_batch else None
         if mask is not None and self.keys.ignore_above is not None:
             margin = self.keys.ignore_above
             mask, losses[SHARE_IGNORED] = ranking_losses.without_higher(scores, candidates[:, 0], mask, margin)
         scores, softmax_logits = self.logits(scores, candidates[:, 0])
+        if mask is not None and self.keys.sides.both_directions:  # rows of documents follow those of queries
+            half = len(scores) // 2
+            losses[REVERSE] = IN_BATCH["softmax"](softmax_logits[half:], candidates[half:, 0], mask[half:])
+            scores, softmax_logits, candidates, mask = (x[:half] for x in (scores, softmax_logits, candidates, mask))
         if mask is not None:
             losses |= {
                 loss: IN_BATCH[loss](softmax_logits if loss == "softmax" else scores, candidates[:, 0], mask)
@@ -322,33 +349,3 @@ class DualEncoder(Encoder):
 
 def _joined(texts: Vectors, beside: Tensor) -> Vectors:
     return texts._replace(vectors=torch.cat([texts.vectors, beside], dim=2))
-
-
-def relevance(keys: np.ndarray, relevant: Sequence[np.ndarray], *, of_step: bool) -> dict[str, np.ndarray]:
-    """Return the arrays that mark which documents each query is compared with: its positive, and all irrelevant texts.
-
-    Args:
-        keys: of the documents, int64 [D] or, where they have several each, [D, k]; document i is query i's positive.
-        relevant: the keys of what is no negative of each query, int64.
-        of_step: leave it to `allowed_documents`, with the documents of the whole step.
-    """
-    if of_step:
-        width = max(map(len, relevant))
-        # filled up with a key that the row has: another number might be a text's
-        padded = [np.pad(row, (0, width - len(row)), mode="edge") for row in relevant]
-        return {"document_keys": keys, "relevant_keys": np.stack(padded)}
-    mask = np.stack([~np.isin(keys, row).reshape(len(keys), -1).any(axis=1) for row in relevant])
-    np.fill_diagonal(mask, True)  # a query's positive is relevant, but compared
-    return {"allowed": mask}
-
-
-def allowed_documents(arrays: Mapping[str, Tensor]) -> Tensor:
-    """Return which documents each query is compared with, bool [Q, D]: its positive, and all irrelevant texts."""
-    if "allowed" in arrays:
-        return arrays["allowed"]
-    keys, relevant, positives = arrays["document_keys"], arrays["relevant_keys"], arrays["candidates"][:, :1]
-    mask = torch.ones(len(relevant), len(keys), dtype=torch.bool, device=keys.device)
-    for document_column in keys.view(len(keys), -1).T:  # few columns; all at once would need [Q, D, r]
-        for relevant_column in relevant.T:
-            mask &= document_column != relevant_column[:, None]
-    return mask.scatter(1, positives, True)

@@ -22,7 +22,8 @@ from deepsiam.models.layers.ranking_losses import LOSSES
 from deepsiam.models.layers.shape import initialise, setting
 from deepsiam.models.layers.vector_losses import BATCH_KL, VECTOR_LOSSES
 from deepsiam.models.matching.config import Losses
-from deepsiam.models.matching.dual_encoder import IN_BATCH, DualEncoder, DualEncoderConfig, allowed_documents
+from deepsiam.models.matching.dual_encoder import IN_BATCH, DualEncoder, DualEncoderConfig
+from deepsiam.models.matching.relevance import Sides, allowed_columns
 from deepsiam.models.trunk import require_bidirectional
 from deepsiam.models.vectors import Vectors, one_vector
 
@@ -53,6 +54,8 @@ class SiameseConfig(DualEncoderConfig):
     # Matryoshka (Kusupati et al., 2022): a vector has as many numbers as the first; the loss is summed over its first n
     # for each n
     dimensions: Dimensions | None = unhashed(None)  # null: all, once
+    both_directions: bool = unhashed(False)  # a document must find its query, too; each direction counts half
+    same_side: bool = unhashed(False)  # a query is compared with other queries, too, and a document with documents
     # the weight of a term that spreads vectors out: the mean squared product of any two of a side (Zhang et al., 2017)
     spread: PositiveFloat | None = unhashed(None)
     # a linear layer from a vector to a teacher's, of this width, in training alone; null: the vectors are as wide
@@ -80,10 +83,24 @@ class SiameseConfig(DualEncoderConfig):
                 "method.spread compares texts by one vector each, as they are: set method.document_chunks=1 and "
                 "method.learn_temperature=false"
             )
+        if self.sides.has_query_columns and not (self.has_batch_negatives and "softmax" in self.losses):
+            raise ValueError(
+                "method.both_directions and method.same_side are for a softmax over the batch: leave them out, or set "
+                "method.loss=softmax and method.negatives=micro_batch or step"
+            )
+        if self.sides.has_query_columns and (self.learns_vectors or self.spread or self.document_chunks > 1):
+            raise ValueError(
+                "method.both_directions and method.same_side compare texts by one vector each, and no side by itself: "
+                "leave them out, or method.spread, method.document_chunks and the losses of a teacher's vectors"
+            )
         numbers = self.dimensions or ()
         if any(number <= next_number for number, next_number in pairwise(numbers)):
             raise ValueError(f"method.dimensions={list(numbers)}: give each number once, the largest first")
         return self
+
+    @property
+    def sides(self) -> Sides:
+        return Sides(self.both_directions, self.same_side)
 
     @property
     def added_tokens(self) -> int:
@@ -257,7 +274,7 @@ class Siamese(DualEncoder):
         if self.keys.losses.keys() <= VECTOR_LOSSES.keys():
             return {}
         if self.keys.losses.keys() & set(IN_BATCH) and self.keys.has_batch_negatives:
-            arrays = {**arrays, "allowed": allowed_documents(arrays)}  # the same for each number: once
+            arrays = {**arrays, "allowed": allowed_columns(arrays)}  # the same for each number: once
         taught = [self._teacher(texts) for texts in (queries, documents)] if BATCH_KL in self.keys.losses else []
         queries, documents = (
             texts._replace(vectors=texts.vectors[..., : self.width]) for texts in (queries, documents)

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-import torch
 from pydantic import (
     BeforeValidator,
     Field,
@@ -33,16 +32,15 @@ from deepsiam.models.batching.framing import side_arrays
 from deepsiam.models.batching.packing import text_tokens
 from deepsiam.models.config import unhashed
 from deepsiam.models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
-from deepsiam.models.layers.ranking_losses import in_batch_softmax
 from deepsiam.models.matching.colbert import Colbert, ColbertConfig
-from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig, allowed_documents, relevance
+from deepsiam.models.matching.dual_encoder import REVERSE, DualEncoder, DualEncoderConfig
+from deepsiam.models.matching.relevance import relevance
 from deepsiam.models.matching.siamese import Siamese, SiameseConfig, Similarity
 from deepsiam.models.matching.sparse import Sparse, SparseConfig
 from deepsiam.models.pretraining.config import PretrainingConfig
 from deepsiam.models.vectors import Vectors
 
-LOSSES = ("pairs", "reverse")  # a query among documents, a document among queries
-QUERY, DOCUMENT = 1, 2  # the key of a text's side
+LOSSES = ("pairs", REVERSE)  # a query among documents, a document among queries
 SIAMESE_KEYS = ("similarity", "pooling", "prompt_in_pooling", "both_directions", "same_side")
 NAMES = {"enum": ["siamese", "colbert", "sparse"]}
 Score = Annotated[
@@ -76,14 +74,11 @@ class PairsConfig(PretrainingConfig):
     @model_validator(mode="after")
     def _suits_the_network(self) -> PairsConfig:
         network = self.score
-        if network.has_own_negatives or network.weights.keys() - network.regulariser_weights() != {"softmax"}:
+        losses = network.weights.keys() - network.regulariser_weights() - {REVERSE}
+        if network.has_own_negatives or losses != {"softmax"}:
             raise ValueError(
                 "method.score: a pair has one loss, over the batch's documents: leave out the losses, negatives, "
                 "dimensions and ignore_above of fine-tuning"
-            )
-        if network.regulariser_weights() and (self.both_directions or self.same_side):
-            raise ValueError(
-                "method.score: a regulariser is of each side by itself: leave out both_directions and same_side"
             )
         for key in sorted(network.model_fields_set & self._shared_keys):
             raise ValueError(f"method.score.{key}: write it as method.{key}")
@@ -156,10 +151,7 @@ class PairsConfig(PretrainingConfig):
         return PairsBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> DualEncoder:
-        network = NETWORKS[self.score.name](trunk, self.ranking_config)
-        network.has_both_directions = self.both_directions
-        network.columns_of_queries = self.both_directions or self.same_side
-        return network
+        return NETWORKS[self.score.name](trunk, self.ranking_config)
 
 
 class Pair(NamedTuple):
@@ -174,22 +166,21 @@ class PairsBatcher:
     """Documents of two segments -> queries [Q, ...] and documents [Q, ...]; document i is query i's own.
 
     Arrays: `query_ids`, `query_mask`, `document_ids`, `document_mask` and others, as the framings of the network make
-    them. Each *row* must find a *column*: the rows are the queries, in both directions also the documents;
-    the columns are the documents, in both directions or with negatives of the same side also the queries. Row i finds
-    column i. Pairs that share a text or a group are not each other's negatives.
+    them. Each row must find a column (see `models.matching.relevance`). Pairs that share a text or a group are not each
+    other's negatives.
 
     candidates      int64 [R, 1], the column that each row must find
     allowed         bool [R, C], only for negatives of the micro-batch: the columns that a row is compared with
-    document_keys   int64 [C, 4]: of the pair's texts, of its group and of the column's side; and `relevant_keys`,
-                    int64 [R, 3 or 4], none of which a column has that the row is compared with; only for negatives of
-                    the step
+    document_keys   int64 [C, k]: of the pair's texts, of its group and, of two sides, of the column's; and
+                    `relevant_keys`, int64 [R, r], none of which a column has that the row is compared with; only for
+                    negatives of the step
     """
 
     def __init__(self, keys: PairsConfig, vocabulary: Vocabulary) -> None:
         network = keys.ranking_config
         network.check_frame(vocabulary)
         self.keys, self.vocabulary = keys, vocabulary
-        self.framings = network.framings(vocabulary)
+        self.framings, self.sides = network.framings(vocabulary), network.sides
 
     def examples(self, documents: Sequence[TokenDocument]) -> list[Pair]:
         """Return the pairs with text on both sides."""
@@ -216,57 +207,31 @@ class PairsBatcher:
         texts = {"query": [pair.query for pair in examples], "document": [pair.document for pair in examples]}
         arrays = side_arrays(self.framings, texts)
         tokens = text_tokens([arrays["query_ids"], arrays["document_ids"]], self.vocabulary)
-        arrays |= self._relevance(np.array([pair.keys for pair in examples], np.int64))
+        keys, sides = np.array([pair.keys for pair in examples], np.int64), self.sides  # [Q, 3]
+        arrays["candidates"] = sides.candidates(np.arange(len(keys))[:, None], len(keys))
+        arrays |= relevance(keys, list(keys), sides, of_step=self.keys.compares_step)
         return MicroBatch(arrays, dict.fromkeys(self.keys.weights, len(examples)), tokens)
 
-    def _relevance(self, pair_keys: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the arrays that mark which columns a row is compared with, from the pairs' keys, int64 [Q, 3]."""
-        queries, documents = (np.insert(pair_keys, 3, side, axis=1) for side in (QUERY, DOCUMENT))
-        both_directions, same_side = self.keys.both_directions, self.keys.same_side
-        rows = np.concatenate([queries, documents]) if both_directions else queries
-        columns = np.concatenate([documents, queries]) if both_directions or same_side else documents
-        never = rows[:, :3] if same_side else rows  # the fourth key excludes all columns of the row's own side
-        return {
-            "candidates": np.arange(len(rows))[:, None],
-            **relevance(columns, list(never), of_step=self.keys.compares_step),
-        }
 
-
-class FindsColumns(DualEncoder):
-    """A network with losses of rows that must find their columns (see `PairsBatcher`), before the network's own."""
-
-    has_both_directions = columns_of_queries = False
-
-    def _embed(self, queries: dict[str, Tensor], documents: dict[str, Tensor]) -> tuple[Vectors, Vectors]:
-        """Embed both sides; return the vectors of rows and of columns."""
-        query_vectors, document_vectors = super()._embed(queries, documents)
-        rows = _joined(query_vectors, document_vectors) if self.has_both_directions else query_vectors
-        columns = _joined(document_vectors, query_vectors) if self.columns_of_queries else document_vectors
-        return rows, columns
+class OfPairs(DualEncoder):
+    """A network of fine-tuning whose softmax is called `pairs`."""
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the losses of rows against columns, of this micro-batch or of the step: {loss: the sum over rows}."""
-        positives, mask = arrays["candidates"][:, 0], allowed_documents(arrays)
-        _, logits = self.logits(self.score(queries, documents), positives)  # [R, C]
-        number = len(logits) // (1 + self.has_both_directions)  # rows of a direction: queries first, then documents
-        directions = zip(logits.split(number), positives.split(number), mask.split(number), strict=True)
-        return {loss: in_batch_softmax(*rows) for loss, rows in zip(LOSSES, directions, strict=False)}
+        losses = super().losses(queries, documents, arrays)
+        return {LOSSES[0]: losses.pop("softmax"), **losses}
 
 
-def _joined(*sides: Vectors) -> Vectors:
-    return Vectors(*map(torch.cat, zip(*sides, strict=True)))
-
-
-class PairsSiamese(FindsColumns, Siamese):
+class PairsSiamese(OfPairs, Siamese):
     """One vector a text."""
 
 
-class PairsColbert(FindsColumns, Colbert):
+class PairsColbert(OfPairs, Colbert):
     """One vector a token."""
 
 
-class PairsSparse(FindsColumns, Sparse):
+class PairsSparse(OfPairs, Sparse):
     """One weight a term."""
 
 
-NETWORKS: dict[str, type[FindsColumns]] = {"siamese": PairsSiamese, "colbert": PairsColbert, "sparse": PairsSparse}
+NETWORKS: dict[str, type[OfPairs]] = {"siamese": PairsSiamese, "colbert": PairsColbert, "sparse": PairsSparse}

@@ -55,7 +55,7 @@ def _count_step(engine: Engine, batches: Sequence[MicroBatch]) -> tuple[Kernels,
     targets = {term: RANKS * sum(batch.counts[term] for batch in batches) for term in batches[0].counts}
     # what step negatives ask: the numbers of documents, and of vectors of each, in every micro-batch
     documents = len(batches[0].arrays.get("document_keys", ()))
-    asked = {"gather": [[[documents, 1]] * len(batches) * RANKS]}
+    asked = {"gather": [[[documents, 1, 1]] * len(batches) * RANKS]}
     with Kernels(GPU) as kernels, Watch(asked) as watch:
         objectives = [Objective(engine.methods[0], engine.methods[0].weights, targets)] * len(batches)
         engine.step(batches, objectives, range(len(batches)), 1e-4)

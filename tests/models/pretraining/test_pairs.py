@@ -148,10 +148,11 @@ def test_every_network_s_losses_and_gradients_equal_a_plain_reference(score: dic
         ({"score": {"name": "sparse", "max_query_tokens": 9}}, "method.score.max_query_tokens: write it as method.max"),
         ({"score": {"name": "colbert", "loss": "kl"}}, "method.score: a pair has one loss, over the batch's documents"),
         ({"score": {"name": "colbert", "hard_negatives": 1}}, "method.score: a pair has one loss"),
+        ({"score": {"name": "siamese", "both_directions": True}}, "write it as method.both_directions"),
         ({"score": {"name": "siamese", "dimensions": [8]}}, "method.score: a pair has one loss"),
         (
             {"score": {"name": "siamese", "spread": 0.1}, "same_side": True},
-            "method.score: a regulariser is of each side",
+            "method.both_directions and method.same_side compare texts by one vector each, and no side by itself",
         ),
         ({"score": {"name": "siamese", "hardness": 1.0, "learn_temperature": True}}, "method.hardness is for scores"),
         ({"score": {"name": "siamese", "spread": 1.0, "document_chunks": 2}}, "method.spread compares texts by one"),

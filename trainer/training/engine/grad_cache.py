@@ -35,7 +35,7 @@ class Documents(NamedTuple):
 
     vectors: Tensor  # fp32 [D, m, H]
     mask: Tensor  # bool [D, m]
-    keys: Tensor  # int64 [D], equal for equal texts, or [D, k]
+    keys: Tensor  # int64 [D, k], equal for equal texts; 0 where a text has fewer
     places: list[slice]  # of the documents of each micro-batch of this rank
 
 
@@ -136,11 +136,12 @@ def gather(encoded: Sequence[Tensors], keys: Sequence[Tensor]) -> Documents:
     """Gather the documents of every micro-batch of every rank; all ranks call.
 
     Micro-batch j of rank r has the number j * ranks + r, so the documents have the same order for any number of ranks.
-    Micro-batches may differ in the number of documents and in the number of vectors per document.
+    Micro-batches may differ in the number of documents and in the numbers of vectors and keys per document.
     """
-    device, shapes = keys[0].device, torch.tensor([texts["document_vectors"].shape[:2] for texts in encoded])
-    numbers, widths = np.array(_all_gather(to_device(shapes, device)).tolist()).T  # of the micro-batches of all ranks
-    height, width = int(numbers.max()), int(widths.max())
+    device, keys = keys[0].device, [of_batch.view(len(of_batch), -1) for of_batch in keys]
+    sizes = [[*texts["document_vectors"].shape[:2], k.shape[1]] for texts, k in zip(encoded, keys, strict=True)]
+    by_batch = np.array(_all_gather(to_device(torch.tensor(sizes), device)).tolist())  # those of all ranks
+    numbers, (height, width, key_width) = by_batch[:, 0], by_batch.max(axis=0).tolist()
     # where the documents are among the padded ones, found on the host: a boolean mask would wait for the device
     indices = to_device(torch.from_numpy(np.flatnonzero(np.arange(height) < numbers[:, None])), device)
 
@@ -158,7 +159,7 @@ def gather(encoded: Sequence[Tensors], keys: Sequence[Tensor]) -> Documents:
     return Documents(
         gathered(vectors, width, *vectors[0].shape[2:]),
         gathered([texts["document_real"] for texts in encoded], width),
-        gathered(keys, *keys[0].shape[1:]),
+        gathered(keys, key_width),
         places,
     )
 
