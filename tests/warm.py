@@ -24,13 +24,17 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 EXECUTABLE = "FORKED_PYTHON"  # the variable that names a forked command's `sys.executable`
 PATIENCE = 1200.0  # seconds after which a command counts as hung: a busy machine takes ten times as long as a quiet one
-IMPORTED = [  # what the commands import once they have parsed
+IMPORTED = [  # what the commands import once they have parsed, and most runs when they begin
     "deepspeed.launcher.launch",
     "tests.trainer.many_runs",
     "deepsiam.trainer.interface.evaluation",
     "deepsiam.trainer.analysis.report",
     "deepsiam.trainer.interface.export",
     "deepsiam.trainer.training.run.command",
+    "deepsiam.models.pretraining.seed",
+    "transformers.models.bert.modeling_bert",
+    "deepspeed.module_inject.auto_ep_layer",
+    "deepspeed.ops.triton_ops",
     "tests.frozen",
 ]
 # read at import; with several OpenBLAS threads, the server would have threads that its forks lack
