@@ -1,0 +1,178 @@
+"""A retriever without labels at the demo's size: a teacher's vectors, a language model's queries, then labels.
+
+    python -m benchmarks.claims.without_labels [--writer FOLDER --examples FILE] [--seeds N] [--out FOLDER]
+
+It follows `make demo-documents`: the demo's encoder as it is, and after it has learned all-MiniLM-L6-v2's vectors of
+the training docstrings. Both are fine-tuned on labels, and, with a --writer, on queries that it wrote for training
+docstrings, with the teacher's vectors beside them. Every model ranks the test split alone and fused with BM25.
+
+The learning rate is the best of a small grid on the development split, with the first seed. A number is the mean over
+the seeds of fine-tuning; the encoders that it starts from are one run each. A stopped run resumes; the table is
+rewritten after every seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.claims import material
+from benchmarks.claims.pipelines import table
+from benchmarks.claims.rankers import command, encoder
+from benchmarks.claims.tables import best
+from benchmarks.claims.tunings import RECIPE, rank
+from benchmarks.common.measurements import Measurements
+from benchmarks.common.training import Trainings, run_or_exit
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.files import make_directory
+from deepsiam.trainer.ranking.evaluation.results_file import read_results
+
+COLLECTION = material.DOCSTRINGS / "collection"
+DEMO, TAUGHT = Path("runs/demo/ict"), Path("runs/demo/distil")  # of `make demo` and `make demo-documents`
+RATES = (1e-4, 3e-4, 1e-3)
+FIRST_SEED, RANKS = 1, 1  # one process with all cores as threads
+LABELS, WRITTEN, BOTH = "labels", "written queries", "written queries, vectors beside them"
+OF_TAUGHT = {"method.pooling": "mean", "method.similarity": "cosine", "method.temperature": 0.05}
+BESIDE = {"method.loss": {"softmax": 1.0, "vectors": 5.0, "batch_kl": 1.0}, "method.teacher_width": 384}
+
+
+class Row(NamedTuple):
+    """A fine-tuning."""
+
+    start: str | Path  # another row, or a run
+    data: str
+    pairs: int | None = None  # None: all
+
+
+ROWS = {
+    "labels500": Row(DEMO, LABELS, 500),
+    "labels2000": Row(DEMO, LABELS, 2000),
+    "vectors_labels500": Row(TAUGHT, LABELS, 500),
+    "vectors_labels2000": Row(TAUGHT, LABELS, 2000),
+    "written": Row(DEMO, WRITTEN),
+    "vectors_written": Row(TAUGHT, BOTH),
+    "vectors_written_labels500": Row("vectors_written", LABELS, 500),
+}
+
+
+@dataclass
+class Bench:
+    """The fine-tunings, and the measurements made so far."""
+
+    out: Path
+    written: Mapping[str, Any]  # the settings of data with written queries; none without a writer
+
+    def __post_init__(self) -> None:
+        self.measurements = Measurements[float](self.out / "dev.json")
+        self.trainings = Trainings(RANKS)
+        self.texts = Collection.open(COLLECTION)
+
+    @property
+    def rows(self) -> list[str]:
+        """The rows that can be measured."""
+        return [name for name, row in ROWS.items() if self.written or {row.data, *_before(row)} <= {LABELS}]
+
+    def tuned(self, name: str, seed: int, rate: float | None = None) -> Path:
+        """Train a row, unless that is done, with the rate that is best on the development split; return its run."""
+        row, rate = ROWS[name], rate or self._rate(name)
+        start = row.start if isinstance(row.start, Path) else self.tuned(row.start, seed)
+        settings = {"seed": seed, "optimizer.lr": rate, "init_from": start}
+        if row.data == LABELS:
+            settings |= {"data.collection": COLLECTION, "data.pairs": row.pairs}
+        else:
+            settings |= {"data.pairs": "null", "data.collection": self.written["collection"]}
+        if row.start != DEMO:
+            settings |= OF_TAUGHT
+        if row.data == BOTH:
+            settings |= {**BESIDE, "data.teacher": self.written["teacher"]}
+        return self.trainings.train("trainer.finetune", RECIPE, self.out / f"{name}-{rate:g}-{seed}", settings)
+
+    def _rate(self, name: str) -> float:
+        def measure(rate: float) -> float:
+            run = self.tuned(name, FIRST_SEED, rate)
+            return float(np.mean(rank(run, self.texts, ["dev"])["dev"]))
+
+        keys = {rate: f"{name}, rate {rate:g}" for rate in RATES}
+        return best({rate: self.measurements.get(key, lambda rate=rate: measure(rate)) for rate, key in keys.items()})  # type: ignore[misc]
+
+    def results(self, seed: int) -> Path:
+        """Rank the test split by every row of a seed, alone and fused with BM25; return the file of the results."""
+        runs = {"vectors": TAUGHT, **{name: self.tuned(name, seed) for name in self.rows}}
+        file = self.out / f"results-{len(runs)}-{seed}.json"
+        if not file.is_file():
+            systems = ["bm25", *(f"{name}={run}" for name, run in runs.items())]
+            systems += [f"{name}_fused=fuse(bm25, {name})" for name in runs]
+            options = [word for system in systems for word in ("--system", system)]
+            run_or_exit(
+                command(
+                    "trainer.evaluate", "--collection", str(COLLECTION), "--split", "test", *options, "--out", str(file)
+                )
+            )
+        return file
+
+
+def _before(row: Row) -> list[str]:
+    """Return the data of the rows that a row starts from."""
+    return [ROWS[row.start].data, *_before(ROWS[row.start])] if isinstance(row.start, str) else []
+
+
+def write_queries(out: Path, writer: Path, examples: Path, documents: int) -> dict[str, Path]:
+    """Ask a language model about training docstrings, as docs/from_documents.md does, unless that is done."""
+    texts = Collection.open(COLLECTION)
+    numbers = np.unique(texts.groups("train").candidates.flat).tolist()
+    file, made = out / "documents.jsonl", {name: out / name for name in ("texts", "asked", "mined", "vectors")}
+    if not file.is_file():
+        material.write(file, (json.dumps({"id": texts.corpus.ids[i], "text": texts.corpus.text(i)}) for i in numbers))
+    collected = ["documents", str(file), "--tokenizer", str(material.TOKENIZER), "--out", str(made["texts"])]
+    asked = ["--collection", str(made["texts"]), "--model", str(writer), "--examples", str(examples)]
+    asked += ["--kinds", "question", "keywords", "--documents", str(documents), "--document-tokens", "96", "--show"]
+    mined = ["--collection", str(made["asked"]), "--split", "train", "--system", "bm25", "--consistent", "20"]
+    commands = {
+        "texts": command("data_prep", "collection", *collected),
+        "asked": command("trainer.ask", *asked, "--out", str(made["asked"])),
+        "mined": command("trainer.mine", *mined, "--margin", "0", "--out", str(made["mined"])),
+        "vectors": command("trainer.embed", str(encoder()), str(made["mined"]), "--out", str(made["vectors"])),
+    }
+    for name, words in commands.items():
+        if not (made[name] / "manifest.json").is_file():
+            run_or_exit(words)
+    return {"collection": made["mined"], "teacher": made["vectors"]}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.claims.without_labels", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "--writer", type=Path, metavar="FOLDER", help="a causal language model that follows instructions"
+    )
+    parser.add_argument("--examples", type=Path, metavar="FILE", help="what it is shown")
+    parser.add_argument("--documents", type=positive, default=1000, metavar="N", help="that it is asked about (1,000)")
+    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="of fine-tuning (3)")
+    parser.add_argument("--out", type=Path, default=Path("runs/without_labels"), metavar="FOLDER")
+    chosen = parser.parse_args(argv)
+    with exit_on_input_error("benchmarks.claims.without_labels"):
+        if not TAUGHT.is_dir():
+            raise InputError(f"{TAUGHT}: no such run; run: make demo-documents")
+        if (chosen.writer is None) != (chosen.examples is None):
+            raise InputError("--writer: a small model needs --examples, and these a writer: give both")
+        make_directory(chosen.out)
+        written = write_queries(chosen.out, chosen.writer, chosen.examples, chosen.documents) if chosen.writer else {}
+        bench = Bench(chosen.out, written)
+        files = list[Path]()
+        for seed in range(FIRST_SEED, FIRST_SEED + chosen.seeds):
+            files.append(bench.results(seed))
+            material.show("\n".join(table([read_results(file) for file in files])), chosen.out / "without_labels.md")
+
+
+if __name__ == "__main__":
+    main()
