@@ -51,7 +51,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return ending(write_causal_lm(tmp_path_factory.mktemp("llama") / "model", "llama"))
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma2", "gpt2"])
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "gpt2", "qwen3"])
 def test_the_tokens_are_those_of_transformers_alone(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(language_model, "line_of", lambda _: ("", False))  # which ends a text earlier
     folder = ending(write_causal_lm(tmp_path / kind, kind))
