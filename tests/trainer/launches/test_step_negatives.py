@@ -22,6 +22,12 @@ HALF = ["zero3_fp16"]
 if toy.FULL_TESTS:
     WHOLE = [f"zero{stage}_fp32" for stage in range(4)]
     HALF = [f"zero{stage}_{precision}" for stage in (1, 3) for precision in ("bf16", "fp16")]
+# streamed pairs: the keys of the method, and the ZeRO stage
+STREAMED: dict[str, tuple[dict[str, Any], int]] = {
+    "pairs": ({"similarity": "cosine", "temperature": 0.1, "both_directions": True, "same_side": True}, 1),
+    "colbert": ({"score": {"name": "colbert", "dimension": 16}, "temperature": 4.0}, 2),
+    "sparse": ({"score": {"name": "sparse", "head": "new_mlm", "query": "table"}, "temperature": 20.0}, 1),
+}
 NO_DROPOUT = ["trunk.hidden_dropout_prob=0", "trunk.attention_probs_dropout_prob=0"]
 
 
@@ -51,9 +57,9 @@ def recipe_of(folder: Path, collection: Path, **method: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(toy_collection: Path, shards: Path, pair_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the runs RANKS-CONFIG, RANKS-cut and RANKS-pairs, and one-lane runs without dropout, whole to 2.
+    """A folder with the runs RANKS-CONFIG, RANKS-cut and RANKS-STREAMED, and one-lane runs without dropout, whole to 2.
 
-    Those in -same were stopped and resumed half-way; so were 4-resumed and 1-pairs, on another number of ranks.
+    Those in -same were stopped and resumed half-way; so were 4-resumed and 1-STREAMED, on another number of ranks.
     """
     folder = tmp_path_factory.mktemp("step_negatives")
     recipe = recipe_of(folder, toy_collection)
@@ -76,35 +82,48 @@ def runs(toy_collection: Path, shards: Path, pair_shards: Path, tmp_path_factory
     fixed = ["method.ignore_above=0.1", "method.learn_temperature=false"]
     ignoring = {n: [*commands(n, f"zero{n}_fp32")[0], f"run={folder}/{n}-ignoring", *fixed] for n in (1, 2)}
     one_lane = [[*command, *NO_DROPOUT] for command in one_lane]
-    streamed = pretrain_recipe(folder, pair_shards, toy.write_pairs(folder / "second", shards, 200, seed=8))
-    pairs = [streamed, f"run={folder}/2-pairs", f"deepspeed={configs['zero1_fp32']}"]
+    second = toy.write_pairs(folder / "second", shards, 200, seed=8)
+    streamed = {
+        name: (pretrain_recipe(folder / f"{name}.yaml", pair_shards, second, keys), stage)
+        for name, (keys, stage) in STREAMED.items()
+    }
+
+    def streamed_runs(named: str, *changes: str) -> list[list[object]]:
+        return [
+            [recipe, f"run={folder}/{named.format(name)}", f"deepspeed={configs[f'zero{stage}_fp32']}", *changes]
+            for name, (recipe, stage) in streamed.items()
+        ]
+
     stopped = [
-        [recipe, f"run={folder}/{name}-same", *others, f"steps={end}"]
-        for recipe, name, *others in ([recipe, "2-zero1_fp32", pairs[2]], [streamed, "2-pairs", pairs[2]])
+        [*run, f"steps={end}"]
         for end in (STEPS // 2, STEPS)
+        for run in [
+            [recipe, f"run={folder}/2-zero1_fp32-same", f"deepspeed={configs['zero1_fp32']}"],
+            *streamed_runs("2-{}-same"),
+        ]
     ]
-    two = [cut[2], ignoring[2], *commands(2, *WHOLE, *HALF), pairs, *stopped]
+    two = [cut[2], ignoring[2], *commands(2, *WHOLE, *HALF), *streamed_runs("2-{}"), *stopped]
     train(2, sorted(two, key=in_stage_3), folder)
-    copy_half_way(folder / "2-pairs", STEPS // 2, folder / "1-pairs")
+    for name in STREAMED:
+        copy_half_way(folder / f"2-{name}", STEPS // 2, folder / f"1-{name}")
     copy_half_way(folder / "2-zero3_fp32", STEPS // 2, folder / "4-resumed")
-    one_pairs = [streamed, f"run={folder}/1-pairs", pairs[2]]
-    train(1, [*commands(1, "zero1_fp32"), cut[1], ignoring[1], *one_lane, one_pairs], folder)
+    train(1, [*commands(1, "zero1_fp32"), cut[1], ignoring[1], *one_lane, *streamed_runs("1-{}")], folder)
     resumed = [recipe, f"run={folder}/4-resumed", f"deepspeed={configs['zero3_fp32']}"]
     train(4, [*commands(4, "zero1_fp32"), resumed], folder)
     return folder
 
 
-def pretrain_recipe(folder: Path, first: Path, second: Path) -> Path:
-    """The same sizes for streamed pairs of two sources, in both directions."""
+def pretrain_recipe(path: Path, first: Path, second: Path, method: dict[str, Any]) -> Path:
+    """The same sizes for streamed pairs of two sources."""
     mix = {"first": {"shards": str(first), "weight": 2}, "second": {"shards": str(second), "weight": 1}}
-    shape = {"max_query_tokens": 16, "max_document_tokens": 32, "similarity": "cosine", "temperature": 0.1}
+    lengths = {"max_query_tokens": 16, "max_document_tokens": 32}
     return toy.seed_recipe(
-        folder / "pairs.yaml",
+        path,
         first,
         data={"mix": mix, "one_source_per": "step", "lanes": 4, "window": 2},
         batch={"size": 8, "micro": 2},
         trunk={**toy.TRUNK, "initializer_range": 0.2},
-        method={"name": "pairs", "negatives": "step", "both_directions": True, "same_side": True, **shape},
+        method={"name": "pairs", "negatives": "step", **lengths, **method},
         steps=STEPS,
         optimizer={"lr": 3e-3, "eps": 1e-3, "schedule": "constant"},
         checkpoint={"every": STEPS // 2},
@@ -181,7 +200,9 @@ def test_the_temperature_is_learnt(runs: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "term"), [("2-zero1_fp32", "softmax"), ("2-pairs", "pairs")])
+@pytest.mark.parametrize(
+    ("name", "term"), [("2-zero1_fp32", "softmax"), *((f"2-{name}", "pairs") for name in STREAMED)]
+)
 def test_stopped_and_resumed_it_is_the_same_run_to_the_bit(runs: Path, name: str, term: str) -> None:
     assert losses_of(runs / f"{name}-same", term) == losses_of(runs / name, term)
     one, other = (checkpoint.folder(runs / f"{name}{end}", STEPS) / checkpoint.WEIGHTS for end in ("", "-same"))
@@ -190,7 +211,8 @@ def test_stopped_and_resumed_it_is_the_same_run_to_the_bit(runs: Path, name: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "expected", "term"), [("4-resumed", "1-zero1_fp32", "softmax"), ("1-pairs", "2-pairs", "pairs")]
+    ("name", "expected", "term"),
+    [("4-resumed", "1-zero1_fp32", "softmax"), *((f"1-{name}", f"2-{name}", "pairs") for name in STREAMED)],
 )
 def test_it_resumes_with_another_number_of_ranks(runs: Path, name: str, expected: str, term: str) -> None:
     assert sorted(losses_of(runs / name, term)) == list(range(STEPS // 2 + 1, STEPS + 1))
