@@ -1,5 +1,6 @@
 """MTEB 2 evaluates a model: its scores are those of `trainer.evaluate` on the same texts."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import deepsiam
 from deepsiam.data_prep.collections.collection import Collection
 from tests.trainer.runs import write_run
 
-mteb = pytest.importorskip("mteb", reason="mteb is not installed: pip install 'deepsiam[mteb]'")
+# imported by the tests alone: it takes longer than everything else that a worker collects
+pytestmark = pytest.mark.skipif(not find_spec("mteb"), reason="mteb is not installed: pip install 'deepsiam[mteb]'")
 KEYS: dict[str, dict[str, Any]] = {
     "siamese": {"similarity": "cosine", "query_prompt": "ab "},
     "colbert": {},
@@ -57,6 +59,8 @@ def retrieval_task(opened: Collection) -> Any:
 
 @pytest.mark.parametrize("name", KEYS)
 def test_it_measures_what_we_measure(name: str, toy_collection: Path, tmp_path: Path) -> None:
+    import mteb
+
     keys = {"name": name, "max_query_tokens": 8, "max_document_tokens": 16, **KEYS[name]}
     run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **keys)
     model = deepsiam.load(run)
@@ -79,8 +83,10 @@ def test_its_name_changes_with_its_weights(toy_collection: Path, tmp_path: Path)
 
 
 def test_pairs_are_scored_one_by_one(toy_collection: Path, tmp_path: Path) -> None:
+    from mteb.types import PromptType
+
     model = deepsiam.load(write_run(tmp_path / "run", toy_collection / "tokenizer.json", name="siamese"))
     texts = [{"text": ["abc"]}, {"text": ["bcd", "cde"]}]
-    queries, documents = model.encode(texts, prompt_type=mteb.types.PromptType.query), model.encode(texts)
+    queries, documents = model.encode(texts, prompt_type=PromptType.query), model.encode(texts)
     expected = np.diag(model.similarity(queries, documents))
     np.testing.assert_array_equal(model.similarity_pairwise(queries, documents), expected)
