@@ -29,6 +29,7 @@ DEEPSPEED := $(BIN)/deepspeed -q --num_accelerators $(RANKS) --master_port $(POR
 help:
 	@echo "make setup      .venv with everything the project needs"
 	@echo "make demo       pre-train, fine-tune, evaluate and export a small SEED encoder (11 minutes on two cores)"
+	@echo "make demo-documents  the demo's encoder without labels, from all-MiniLM-L6-v2's vectors (40 minutes)"
 	@echo "make demo-published  fine-tune all-MiniLM-L6-v2 on the demo's data, fuse, re-rank (10 minutes)"
 	@echo "make demo-long  the learning curves of docs/results.md (about two hours); resumes if interrupted"
 	@echo "make test       every test;  make test PYTEST='-m \"not slow\"'  the quick ones (a few minutes)"
