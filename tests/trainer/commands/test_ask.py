@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deepsiam.data_prep.collections.build import build
 from deepsiam.data_prep.collections.collection import Collection, verify
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer import ask, mine
@@ -89,6 +90,18 @@ def test_documents_are_drawn_by_hash_and_more_contain_fewer(opened: Collection, 
     assert [len(texts) for texts in drawn] == [10, 30, 10]
     assert drawn[0] < drawn[1]
     assert drawn[0] != drawn[2]
+
+
+def test_copies_of_a_document_are_asked_about_once(opened: Collection, tmp_path: Path) -> None:
+    texts = ["x one", "y two", "x one", "z three", "y two"]
+    lines = [json.dumps({"id": f"d{number}", "text": text}) for number, text in enumerate(texts)]
+    (tmp_path / "texts.jsonl").write_text("\n".join(lines))
+    build("documents", [tmp_path / "texts.jsonl"], tmp_path / "texts", opened.tokenizer)
+    with server(about) as (url, requests):
+        written = asked(tmp_path / "texts", tmp_path / "asked", url, "--kinds", "title", "--held-out", 1)
+    assert len(requests) == 3
+    assert sorted(written.queries.ids) == ["title-d0", "title-d1", "title-d3"]
+    assert len(written.corpus) == len(texts)
 
 
 def test_the_queries_of_held_out_documents_are_the_split_test(

@@ -137,12 +137,17 @@ def _about(asking: Asking, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _with_words(collection: Collection) -> list[int]:
-    """Return the numbers of the documents that can be asked about."""
+    """Return the numbers of the documents that can be asked about: of those with the same text, the first.
+
+    Asked again, a model would write the same, and a copy could be in the other split.
+    """
     corpus = collection.corpus
     with_words = [i for i in range(len(corpus)) if len(corpus.tokens(i)) and words_of(corpus.text(i))]
     if not with_words:
         raise InputError(f"{collection.directory}: no document has words to ask about")
-    return with_words
+    hashes = np.fromiter((_hash(corpus.text(i), 0) for i in with_words), np.int64, len(with_words))
+    firsts = np.sort(np.unique(hashes, return_index=True)[1])
+    return np.array(with_words)[firsts].tolist()
 
 
 def _drawn(collection: Collection, documents: Sequence[int], number: int, seed: int) -> list[int]:
