@@ -155,10 +155,10 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
     document_keys   int64 [C], and `relevant_keys`, int64 [R, r], of the texts that are no negatives of the query: equal
                     for equal texts; only for negatives of the step
 
+    and, where a loss learns a teacher's vectors, `models.batching.taught.text_keys`.
+
     The R rows are the Q queries, and the C columns the D documents, unless the keys' `sides` compare more (see
     relevance.py): then `candidates` are [R, n] and `document_keys` [C, k].
-
-    and, where a loss learns a teacher's vectors, `models.batching.taught.text_keys`.
     """
 
     def __init__(self, keys: DualEncoderConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:
@@ -176,9 +176,8 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
         sides, documents = self.keys.sides, len(batch.arrays["document_ids"])
         candidates = sides.candidates(batch.arrays["candidates"], documents)
         by_row = {**dict.fromkeys(ignored, len(candidates)), **dict.fromkeys(reverse, len(examples))}
-        return MicroBatch(
-            {**batch.arrays, "candidates": candidates}, {**batch.counts, **by_row, **by_text}, batch.tokens
-        )
+        arrays = {**batch.arrays, "candidates": candidates}
+        return batch._replace(arrays=arrays, counts={**batch.counts, **by_row, **by_text})
 
     def arrays(
         self, examples: Sequence[Example], documents: Sequence[int], queries: Sequence[int]

@@ -35,9 +35,9 @@ class Sides(NamedTuple):
         """Return the vectors of rows and of columns."""
         rows = columns = None
         if self.both_directions:
-            rows = _joined(queries, Vectors(*(array[: len(queries.mask)] for array in documents)))
+            rows = _all_texts(queries, Vectors(*(array[: len(queries.mask)] for array in documents)))
         if self.has_query_columns:
-            columns = _joined(documents, queries)
+            columns = _all_texts(documents, queries)
         return rows or queries, columns or documents
 
     def candidates(self, of_queries: np.ndarray, documents: int) -> np.ndarray:
@@ -97,5 +97,5 @@ def _padded(keys: Sequence[np.ndarray], width: int) -> np.ndarray:
     return np.stack([np.pad(row, (0, width - len(row)), mode="edge") for row in keys])
 
 
-def _joined(*sides: Vectors) -> Vectors:
+def _all_texts(*sides: Vectors) -> Vectors:
     return Vectors(*map(torch.cat, zip(*sides, strict=True)))

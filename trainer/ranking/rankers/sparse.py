@@ -17,7 +17,7 @@ class SparseRanker(VectorRanker):
     """Ranks by exact search among the terms of texts; those of weight 0 take no memory beyond their batch."""
 
     def passes(self, documents: int) -> int:
-        """A query whose terms are its own tokens is not read by a model."""
+        """A query that no encoder reads takes no pass."""
         is_read = not isinstance(self.method, SparseConfig) or self.method.encodes_queries
         return super().passes(documents) if is_read else 0
 
