@@ -61,7 +61,8 @@ def test_a_fine_tuning_resumes_without_its_start_and_with_moved_data(toy_collect
     assert afresh.returncode == 2
     assert str(start) in afresh.stderr  # only a resume can do without it
 
-    doctor = toy.run("trainer.doctor", recipe, f"run={again}", f"data.collection={moved}")
+    moved_run = [f"run={again}", f"data.collection={moved}"]
+    doctor = toy.run("trainer.doctor", recipe, *moved_run, "--master_port", toy.free_port())
     assert doctor.returncode == 0, doctor.stdout + doctor.stderr
     tokenizer = tokenizers.load(moved / "tokenizer.json")
     (moved / "queries.jsonl").write_text(
