@@ -1,4 +1,4 @@
-"""Read what a ColBERT's folder holds besides its encoder: the projection, and the tokens that mark its texts.
+"""Read and write what a published ColBERT has besides its encoder: projection, markers, prompts, lengths, settings.
 
 PyLate names the tokens in query_prefix and document_prefix, sentence-transformers' MultiVectorEncoder in its prompts,
 and Stanford's ColBERT in artifact.metadata.

@@ -33,8 +33,8 @@ def agree(engine: Engine, health: Health, cursor: Cursor, batches: Sequence[Lane
     """
     skips = [skip for batch in batches for skip in batch.skips]
     numbers = [*counts(engine, batches), stop_requested, len(skips)]  # sums, so any rank can ask for a stop
-    *counted, stop_requests, skip_count, not_finite, still = exchange(engine, health, numbers)
-    sound = health.judge(not_finite, still)
+    *counted, stop_requests, skip_count, not_finite, zero_gradients = exchange(engine, health, numbers)
+    sound = health.judge(not_finite, zero_gradients)
     if skip_count:
         skips = [skip for rank_skips in engine.gather(skips) for skip in rank_skips]
         cursor.skips.update(skips)

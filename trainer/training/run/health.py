@@ -21,7 +21,7 @@ from deepsiam.trainer.training.recipe.schema import Recipe
 
 MOST_OVERFLOWS = 40  # consecutive steps that fp16 overflow may skip: more than the loss scale can be halved
 MOST_ROLLBACKS = 3  # consecutive, without a new checkpoint
-MOST_STILL = 10  # consecutive steps with a gradient of zero before the run says so
+MOST_ZERO_GRADIENTS = 10  # consecutive steps with a gradient of zero before the run says so
 ZERO = 1e-7  # a smaller norm of the gradient is rounding
 TOLERANCE = 1e-4  # vectors that differ by less, relative to their largest number, count as equal
 COMPARED = 4  # texts of each of so many micro-batches: enough to see a collapse, which makes all vectors equal
@@ -37,7 +37,7 @@ class Health:
 
     def __init__(self, recipe: Recipe, engine: Engine, order: Order):
         self.recipe, self.engine, self.order = recipe, engine, order
-        self.overflows = self.rollbacks = self.still = 0  # consecutive
+        self.overflows = self.rollbacks = self.zero_gradients = 0  # consecutive
         self.pending: tuple[int, Sequence[LaneBatch], StepResult] | None = None  # computed, not judged yet
         self.has_equal_vectors = False  # whether the texts had equal vectors when last compared
 
@@ -58,7 +58,7 @@ class Health:
             finite &= torch.isfinite(result.grad_norm)
         return torch.stack([~finite, result.grad_norm <= ZERO]).long()
 
-    def judge(self, bad_count: int, still_count: int) -> bool:
+    def judge(self, bad_count: int, zero_gradients: int) -> bool:
         """Judge the pending step by the sums of the ranks' `flags`: are losses and gradients finite on every rank?
 
         fp16 overflow is normal while the loss scale settles. If they are not finite and the recipe does not allow a
@@ -70,7 +70,7 @@ class Health:
         overflow = self._overflowed(result)
         if not bad_count:
             self._count_overflow(overflow)
-            self._count_still(step, still_count > 0)
+            self._count_zero_gradient(step, zero_gradients > 0)
             return True
         blamed = blame(result.losses, float(result.grad_norm), overflow=overflow)
         described = [self._describe(batches[i], result.losses[i].tolist()) for i in blamed]
@@ -132,12 +132,12 @@ class Health:
                 f"fp16 overflow skipped {self.overflows} steps in a row: lower optimizer.lr, or train in bf16 or fp32"
             )
 
-    def _count_still(self, step: int, still: bool) -> None:
-        self.still = self.still + 1 if still else 0
-        if self.still == MOST_STILL:
+    def _count_zero_gradient(self, step: int, zero: bool) -> None:
+        self.zero_gradients = self.zero_gradients + 1 if zero else 0
+        if self.zero_gradients == MOST_ZERO_GRADIENTS:
             warn(
-                f"step {step}: the gradient was zero in the last {MOST_STILL} steps: nothing is learned: check "
-                "method.pooling, the loss and the data, or end the run if its loss is as low as it should be"
+                f"step {step}: the gradient was zero in the last {MOST_ZERO_GRADIENTS} steps: nothing is learned: "
+                "check method.pooling, the loss and the data, or end the run if its loss is as low as it should be"
             )
 
     def _describe(self, batch: LaneBatch, losses: list[float]) -> tuple[bool, str]:

@@ -24,7 +24,7 @@ from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
 from deepsiam.trainer.training.run import stragglers
 from deepsiam.trainer.training.run.agree import agree
-from deepsiam.trainer.training.run.health import MOST_OVERFLOWS, MOST_ROLLBACKS, MOST_STILL, Health, blame
+from deepsiam.trainer.training.run.health import MOST_OVERFLOWS, MOST_ROLLBACKS, MOST_ZERO_GRADIENTS, Health, blame
 from deepsiam.trainer.training.run.measures import LearningRate, held_out_losses
 from deepsiam.trainer.training.run.stragglers import MESSAGE_BYTES, Stragglers, message_of_each, slow_ones
 from tests import toy
@@ -137,9 +137,9 @@ def test_bad_shards_count_once_each_and_are_bounded(capsys: pytest.CaptureFixtur
 
 def test_a_gradient_of_zero_is_said_after_ten_steps_in_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     checks = health()
-    for step in [*range(1, MOST_STILL), *range(11, 11 + 2 * MOST_STILL)]:
+    for step in [*range(1, MOST_ZERO_GRADIENTS), *range(11, 11 + 2 * MOST_ZERO_GRADIENTS)]:
         assert judged(checks, step, [batch(1)], result([1.0, 1.0], norm=1e-9))
-        if step == MOST_STILL - 1:
+        if step == MOST_ZERO_GRADIENTS - 1:
             assert judged(checks, 10, [batch(1)], result([1.0, 1.0], norm=1e-3))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("step 20: the gradient was zero in the last 10 steps: nothing is learned: check method.pool")
