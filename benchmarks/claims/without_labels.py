@@ -3,8 +3,8 @@
     python -m benchmarks.claims.without_labels [--writer FOLDER --examples FILE] [--seeds N] [--out FOLDER]
 
 It follows `make demo-documents`: the demo's encoder as it is, and after it has learned all-MiniLM-L6-v2's vectors of
-the training docstrings. Both are fine-tuned on labels, and, with a --writer, on queries that it wrote for training
-docstrings, with the teacher's vectors beside them. Every model ranks the test split alone and fused with BM25.
+the training docstrings. Both are fine-tuned on labels, without and with the teacher's vectors beside them, and, with a
+--writer, on queries that it wrote for training docstrings. Every model ranks the test split alone and fused with BM25.
 
 The learning rate is the best of a small grid on the development split, with the first seed. A number is the mean over
 the seeds of fine-tuning; the encoders that it starts from are one run each. A stopped run resumes; the table is
@@ -18,7 +18,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,9 +37,9 @@ from deepsiam.trainer.ranking.evaluation.results_file import read_results
 
 COLLECTION = material.DOCSTRINGS / "collection"
 DEMO, TAUGHT = Path("runs/demo/ict"), Path("runs/demo/distil")  # of `make demo` and `make demo-documents`
-RATES = (1e-4, 3e-4, 1e-3)
+RATES = (3e-5, 1e-4, 3e-4, 1e-3)
 FIRST_SEED, RANKS = 1, 1  # one process with all cores as threads
-LABELS, WRITTEN, BOTH = "labels", "written queries", "written queries, vectors beside them"
+LABELS, WRITTEN = "labels", "written queries"
 OF_TAUGHT = {"method.pooling": "mean", "method.similarity": "cosine", "method.temperature": 0.05}
 BESIDE = {"method.loss": {"softmax": 1.0, "vectors": 5.0, "batch_kl": 1.0}, "method.teacher_width": 384}
 
@@ -50,6 +50,14 @@ class Row(NamedTuple):
     start: str | Path  # another row, or a run
     data: str
     pairs: int | None = None  # None: all
+    beside: bool = False  # whether the teacher's vectors of these texts are learned, too
+
+
+class Data(NamedTuple):
+    """What rows are trained on."""
+
+    collection: Path
+    teacher: Path  # the vectors of its texts
 
 
 ROWS = {
@@ -57,9 +65,11 @@ ROWS = {
     "labels2000": Row(DEMO, LABELS, 2000),
     "vectors_labels500": Row(TAUGHT, LABELS, 500),
     "vectors_labels2000": Row(TAUGHT, LABELS, 2000),
+    "vectors_beside_labels500": Row(TAUGHT, LABELS, 500, beside=True),
+    "vectors_beside_labels2000": Row(TAUGHT, LABELS, 2000, beside=True),
     "written": Row(DEMO, WRITTEN),
-    "vectors_written": Row(TAUGHT, BOTH),
-    "vectors_written_labels500": Row("vectors_written", LABELS, 500),
+    "vectors_beside_written": Row(TAUGHT, WRITTEN, beside=True),
+    "written_then_labels500": Row("vectors_beside_written", LABELS, 500, beside=True),
 }
 
 
@@ -68,7 +78,7 @@ class Bench:
     """The fine-tunings, and the measurements made so far."""
 
     out: Path
-    written: Mapping[str, Any]  # the settings of data with written queries; none without a writer
+    data: Mapping[str, Data]  # LABELS, and with a writer WRITTEN
 
     def __post_init__(self) -> None:
         self.measurements = Measurements[float](self.out / "dev.json")
@@ -78,21 +88,19 @@ class Bench:
     @property
     def rows(self) -> list[str]:
         """The rows that can be measured."""
-        return [name for name, row in ROWS.items() if self.written or {row.data, *_before(row)} <= {LABELS}]
+        return [name for name, row in ROWS.items() if {row.data, *_before(row)} <= {*self.data}]
 
     def tuned(self, name: str, seed: int, rate: float | None = None) -> Path:
         """Train a row, unless that is done, with the rate that is best on the development split; return its run."""
         row, rate = ROWS[name], rate or self._rate(name)
         start = row.start if isinstance(row.start, Path) else self.tuned(row.start, seed)
-        settings = {"seed": seed, "optimizer.lr": rate, "init_from": start}
-        if row.data == LABELS:
-            settings |= {"data.collection": COLLECTION, "data.pairs": row.pairs}
-        else:
-            settings |= {"data.pairs": "null", "data.collection": self.written["collection"]}
+        data = self.data[row.data]
+        settings = {"seed": seed, "optimizer.lr": rate, "init_from": start, "data.collection": data.collection}
+        settings["data.pairs"] = row.pairs or "null"
         if row.start != DEMO:
             settings |= OF_TAUGHT
-        if row.data == BOTH:
-            settings |= {**BESIDE, "data.teacher": self.written["teacher"]}
+        if row.beside:
+            settings |= {**BESIDE, "data.teacher": data.teacher}
         return self.trainings.train("trainer.finetune", RECIPE, self.out / f"{name}-{rate:g}-{seed}", settings)
 
     def _rate(self, name: str) -> float:
@@ -124,11 +132,18 @@ def _before(row: Row) -> list[str]:
     return [ROWS[row.start].data, *_before(ROWS[row.start])] if isinstance(row.start, str) else []
 
 
-def write_queries(out: Path, writer: Path, examples: Path, documents: int) -> dict[str, Path]:
+def embed(texts: Path, out: Path) -> Data:
+    """Write the teacher's vectors of a collection, unless that is done."""
+    if not (out / "manifest.json").is_file():
+        run_or_exit(command("trainer.embed", str(encoder()), str(texts), "--out", str(out)))
+    return Data(texts, out)
+
+
+def write_queries(out: Path, writer: Path, examples: Path, documents: int) -> Data:
     """Ask a language model about training docstrings, as docs/from_documents.md does, unless that is done."""
     texts = Collection.open(COLLECTION)
     numbers = np.unique(texts.groups("train").candidates.flat).tolist()
-    file, made = out / "documents.jsonl", {name: out / name for name in ("texts", "asked", "mined", "vectors")}
+    file, made = out / "documents.jsonl", {name: out / name for name in ("texts", "asked", "mined")}
     if not file.is_file():
         material.write(file, (json.dumps({"id": texts.corpus.ids[i], "text": texts.corpus.text(i)}) for i in numbers))
     collected = ["documents", str(file), "--tokenizer", str(material.TOKENIZER), "--out", str(made["texts"])]
@@ -139,12 +154,11 @@ def write_queries(out: Path, writer: Path, examples: Path, documents: int) -> di
         "texts": command("data_prep", "collection", *collected),
         "asked": command("trainer.ask", *asked, "--out", str(made["asked"])),
         "mined": command("trainer.mine", *mined, "--margin", "0", "--out", str(made["mined"])),
-        "vectors": command("trainer.embed", str(encoder()), str(made["mined"]), "--out", str(made["vectors"])),
     }
     for name, words in commands.items():
         if not (made[name] / "manifest.json").is_file():
             run_or_exit(words)
-    return {"collection": made["mined"], "teacher": made["vectors"]}
+    return embed(made["mined"], out / "vectors")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -166,8 +180,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         if (chosen.writer is None) != (chosen.examples is None):
             raise InputError("--writer: a small model needs --examples, and these a writer: give both")
         make_directory(chosen.out)
-        written = write_queries(chosen.out, chosen.writer, chosen.examples, chosen.documents) if chosen.writer else {}
-        bench = Bench(chosen.out, written)
+        data = {LABELS: embed(COLLECTION, chosen.out / "label_vectors")}
+        if chosen.writer:
+            data[WRITTEN] = write_queries(chosen.out, chosen.writer, chosen.examples, chosen.documents)
+        bench = Bench(chosen.out, data)
         files = list[Path]()
         for seed in range(FIRST_SEED, FIRST_SEED + chosen.seeds):
             files.append(bench.results(seed))
