@@ -1,17 +1,21 @@
 """Queries by a causal language model of a folder, the same for a document whatever is asked beside it.
 
 A matrix product may round a row otherwise when its shape changes, and another rounding may choose another token. So all
-batches have the same number of rows, a row is padded on the left to the next multiple of WIDTH tokens of its own
-length, and a draw takes its random numbers from the document's hash: a text depends on the model, the prompt, the seed
-and the document, not on its neighbours, the block or the rank. This holds for one kind of device and one precision.
+batches have the same number of rows, a row is padded to the next multiple of WIDTH tokens of its own length, and a draw
+takes its random numbers from the document's hash: a text depends on the model, the prompt, the seed and the document,
+not on its neighbours, the block or the rank. This holds for one kind of device and one precision.
+
+What all prompts of a kind begin with, the examples above all, the model reads once: each batch starts from a copy of
+its keys and values. Padding stands behind it, before the tokens that differ; no token sees it.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +25,7 @@ from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    DynamicCache,
     GenerationConfig,
     LogitsProcessor,
     PreTrainedTokenizerBase,
@@ -43,11 +48,18 @@ from deepsiam.trainer.training.engine.device import this_device
 
 ROWS = {"cpu": 16}  # of each batch
 ROWS_OF_GPU = 64
-WIDTH = 128  # tokens that the padded length of a prompt is a multiple of
+WIDTH = 64  # tokens that the padded length of a prompt, without its beginning, is a multiple of
 BATCHES = 16  # in a block, if its prompts had one length and one kind
 ENDLESS = 1 << 16  # tokens, of a model that names no limit
 FEWEST = 16  # tokens of a document
 FILES = ("*.json", "*.jinja", "*.safetensors", "*.model")  # that decide what is written
+
+
+class Beginning(NamedTuple):
+    """Tokens that prompts begin with, and what the model computed of them; nothing where it does not reuse that."""
+
+    ids: list[int]
+    cache: DynamicCache | None
 
 
 class LanguageModel(Writer):
@@ -69,6 +81,7 @@ class LanguageModel(Writer):
         self.block = BATCHES * self.rows
         positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         self.longest = (positions or ENDLESS) - NEW_TOKENS  # of a prompt, in tokens
+        self.beginnings = dict[Prompt, Beginning]()
         ends = self.model.generation_config.eos_token_id
         ends = ends if isinstance(ends, list) else [ends]
         self.ends = sorted({end for end in [*ends, self.tokenizer.eos_token_id] if end is not None})
@@ -96,16 +109,20 @@ class LanguageModel(Writer):
                 )
 
     def write(self, requests: Sequence[Request], report: Callable[[int], None]) -> list[Answer]:
-        """Answer in batches of prompts with the same padded length."""
+        """Answer in batches of prompts of one kind with the same padded length."""
         prompts = [self._prompt(request) for request in requests]
-        widths = [-(-len(ids) // WIDTH) for ids, _ in prompts]
-        order, answers = sorted(range(len(prompts)), key=lambda i: widths[i]), dict[int, Answer]()
+        beginnings = [self._beginning(request.prompt, ids) for request, (ids, _) in zip(requests, prompts, strict=True)]
+        kinds = [
+            (request.prompt.kind, len(beginning.ids), -(-(len(ids) - len(beginning.ids)) // WIDTH))
+            for request, beginning, (ids, _) in zip(requests, beginnings, prompts, strict=True)
+        ]
+        order, answers = sorted(range(len(prompts)), key=lambda i: kinds[i]), dict[int, Answer]()
         while order:
-            batch = [i for i in order[: self.rows] if widths[i] == widths[order[0]]]
+            batch = [i for i in order[: self.rows] if kinds[i] == kinds[order[0]]]
             order = order[len(batch) :]
             rows = batch + batch[-1:] * (self.rows - len(batch))  # copies of the last fill the batch up
-            texts = self._texts(self.generate([prompts[i][0] for i in rows], [requests[i] for i in rows]))
-            answers |= {i: Answer(*text, prompts[i][1]) for i, text in zip(batch, texts, strict=False)}
+            tokens = self.generate([prompts[i][0] for i in rows], [requests[i] for i in rows], beginnings[batch[0]])
+            answers |= {i: Answer(*text, prompts[i][1]) for i, text in zip(batch, self._texts(tokens), strict=False)}
             report(len(answers))
         return [answers[i] for i in range(len(requests))]
 
@@ -131,16 +148,48 @@ class LanguageModel(Writer):
             raise InputError(f"{self.path}: its chat template does not take the prompt ({error})") from None
         return list(self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids)
 
+    def _beginning(self, prompt: Prompt, ids: Sequence[int]) -> Beginning:
+        """Return what the model has read of a prompt's `ids` before; nothing if they begin otherwise than its others.
+
+        A window of attention counts padding, too, so a model that has one reads every prompt from its first token.
+        """
+        if prompt not in self.beginnings:
+            one, other = (self._encode(prompt, text) for text in "a1")
+            same = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
+            if getattr(self.model.config.get_text_config(), "sliding_window", None):
+                same = 0
+            self.beginnings[prompt] = Beginning(one[:same], self._read(one[:same]) if same else None)
+        beginning = self.beginnings[prompt]
+        known = len(beginning.ids)
+        return beginning if [*ids[:known]] == beginning.ids and len(ids) > known else Beginning([], None)
+
     @torch.inference_mode()
-    def generate(self, prompts: Sequence[Sequence[int]], requests: Sequence[Request]) -> Tensor:
-        """Return the tokens after each prompt, int64 [prompts, at most NEW_TOKENS] on the CPU; ends fill a row up."""
-        width = -(-max(map(len, prompts)) // WIDTH) * WIDTH
+    def _read(self, ids: Sequence[int]) -> DynamicCache:
+        cache = DynamicCache(config=self.model.config)
+        self.model(torch.tensor([ids], device=self.device), past_key_values=cache, use_cache=True)
+        return cache
+
+    @torch.inference_mode()
+    def generate(self, prompts: Sequence[Sequence[int]], requests: Sequence[Request], beginning: Beginning) -> Tensor:
+        """Return the tokens after prompts with the same beginning, int64 [prompts, at most NEW_TOKENS] on the CPU.
+
+        Where a text has ended before others, its row goes on with tokens that end a text.
+        """
+        known = len(beginning.ids)
+        width = known + -(-(max(map(len, prompts)) - known) // WIDTH) * WIDTH
         padding = [width - len(ids) for ids in prompts]
-        ids = torch.tensor([[self.ends[0]] * pads + [*row] for pads, row in zip(padding, prompts, strict=True)])
-        mask = torch.tensor([[0] * pads + [1] * (width - pads) for pads in padding])
+        rows = [
+            [*row[:known], *[self.ends[0]] * pads, *row[known:]] for pads, row in zip(padding, prompts, strict=True)
+        ]
+        ids = torch.tensor(rows)  # [prompts, width]
+        mask = torch.tensor([[1] * known + [0] * pads + [1] * (width - known - pads) for pads in padding])
+        cache = copy.deepcopy(beginning.cache)
+        if cache is not None:
+            cache.batch_repeat_interleave(len(prompts))
         written: Tensor = self.model.generate(
             ids.to(self.device),
             attention_mask=mask.to(self.device),
+            past_key_values=cache,
             generation_config=GenerationConfig(
                 max_new_tokens=NEW_TOKENS, eos_token_id=self.ends, pad_token_id=self.ends[0], do_sample=False
             ),

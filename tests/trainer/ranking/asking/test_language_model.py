@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.ranking.asking import language_model
-from deepsiam.trainer.ranking.asking.language_model import LanguageModel, _Draw
-from deepsiam.trainer.ranking.asking.prompts import Message, Prompt
+from deepsiam.trainer.ranking.asking.language_model import Beginning, LanguageModel, _Draw
+from deepsiam.trainer.ranking.asking.prompts import Example, Message, Prompt
 from deepsiam.trainer.ranking.asking.writer import Request
 from tests import toy
 from tests.trainer.interop.family_folders import write_causal_lm
@@ -21,12 +21,13 @@ from tests.trainer.interop.published_folders import change
 
 NEW_TOKENS = 12
 PROMPT = Prompt("question", (Message(role="user", content="{document}?"),))
+SHOWN = PROMPT._replace(examples=(Example(document="abc ab a b c", query="c b"), Example(document="b", query="ab")))
 TEXTS = [" ".join(sentences)[: 10 + 9 * number] for number, sentences in enumerate(toy.documents(24))]
 CHAT = "{% for m in messages %}{{ '[' + m.role + '] ' + m.content + '\n' }}{% endfor %}[assistant] "
 
 
-def requests(texts: Sequence[str], seed: int = 1) -> list[Request]:
-    return [Request(PROMPT, text, (seed, number, 0)) for number, text in enumerate(texts)]
+def requests(texts: Sequence[str], seed: int = 1, prompt: Prompt = PROMPT) -> list[Request]:
+    return [Request(prompt, text, (seed, number, 0)) for number, text in enumerate(texts)]
 
 
 def load(folder: Path, temperature: float = 0.0, document_tokens: int = 512) -> LanguageModel:
@@ -56,9 +57,12 @@ def test_the_tokens_are_those_of_transformers_alone(kind: str, tmp_path: Path, m
     monkeypatch.setattr(language_model, "line_of", lambda _: ("", False))  # which ends a text earlier
     folder = ending(write_causal_lm(tmp_path / kind, kind))
     model, library = load(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
-    prompts = [model._prompt(request)[0] for request in requests(TEXTS[::3])]
+    asked = requests(TEXTS[::3], prompt=SHOWN)
+    prompts = [model._prompt(request)[0] for request in asked]
     assert len({*map(len, prompts)}) > 5
-    together = model.generate(prompts, requests(TEXTS[::3]))
+    (beginning,) = {id(model._beginning(SHOWN, ids)): model._beginning(SHOWN, ids) for ids in prompts}.values()
+    assert bool(beginning.ids) == (kind != "gemma2")  # whose window would count padding
+    together = model.generate(prompts, asked, beginning)
     lengths = set()
     options = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "repetition_penalty": 1.0, "pad_token_id": 0}
     for ids, row in zip(prompts, together.tolist(), strict=True):
@@ -69,9 +73,18 @@ def test_the_tokens_are_those_of_transformers_alone(kind: str, tmp_path: Path, m
     assert len(lengths) > 1
 
 
+def test_a_prompt_that_begins_otherwise_is_read_whole(llama: Path) -> None:
+    model = load(llama)
+    ids = model._prompt(requests(["ab"], prompt=SHOWN)[0])[0]
+    known = model._beginning(SHOWN, ids)
+    for other in ([*ids[:3], ids[3] + 1, *ids[4:]], known.ids):
+        assert model._beginning(SHOWN, other) == Beginning([], None)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_texts_do_not_depend_on_neighbours(temperature: float, llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, asked, told = load(llama, temperature), requests(TEXTS), list[int]()
+    model, told = load(llama, temperature), list[int]()
+    asked = [*requests(TEXTS[::2], prompt=SHOWN), *requests(TEXTS[1::2])]
     answers = model.write(asked, told.append)
     assert told[-1] == len(asked) > model.rows
     assert len({answer.text for answer in answers}) > len(asked) / 2
