@@ -19,9 +19,9 @@ from benchmarks.claims.material import CLASSIC, FOLDS
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.trainer.ranking.evaluation.metrics import Metrics
 from deepsiam.trainer.ranking.evaluation.task import evaluate_split
+from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
-from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 
@@ -63,8 +63,8 @@ def tunings(
 
 
 def rank(run: Path, collection: Collection, splits: Iterable[str]) -> Values:
-    """Return MRR@10 of every query of some splits, ranked with a fine-tuned run."""
-    trained = load_trained(run)
+    """Return MRR@10 of every query of some splits, ranked by a fine-tuned run or a published folder."""
+    trained = load_any(run)
     return {split: mrr(evaluate_split(ranker_of(trained, collection), split)) for split in splits}
 
 

@@ -14,7 +14,6 @@ rewritten after every seed.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +23,10 @@ import numpy as np
 
 from benchmarks.claims import material
 from benchmarks.claims.pipelines import table
-from benchmarks.claims.rankers import command, encoder
+from benchmarks.claims.rankers import command
 from benchmarks.claims.tables import best
 from benchmarks.claims.tunings import RECIPE, rank
+from benchmarks.claims.written import BESIDE, Data, embed, write_queries
 from benchmarks.common.measurements import Measurements
 from benchmarks.common.training import Trainings, run_or_exit
 from deepsiam.data_prep.collections.collection import Collection
@@ -41,7 +41,6 @@ RATES = (3e-5, 1e-4, 3e-4, 1e-3)
 FIRST_SEED, RANKS = 1, 1  # one process with all cores as threads
 LABELS, WRITTEN = "labels", "written queries"
 OF_TAUGHT = {"method.pooling": "mean", "method.similarity": "cosine", "method.temperature": 0.05}
-BESIDE = {"method.loss": {"softmax": 1.0, "vectors": 5.0, "batch_kl": 1.0}, "method.teacher_width": 384}
 
 
 class Row(NamedTuple):
@@ -51,13 +50,6 @@ class Row(NamedTuple):
     data: str
     pairs: int | None = None  # None: all
     beside: bool = False  # whether the teacher's vectors of these texts are learned, too
-
-
-class Data(NamedTuple):
-    """What rows are trained on."""
-
-    collection: Path
-    teacher: Path  # the vectors of its texts
 
 
 ROWS = {
@@ -100,7 +92,7 @@ class Bench:
         if row.start != DEMO:
             settings |= OF_TAUGHT
         if row.beside:
-            settings |= {**BESIDE, "data.teacher": data.teacher}
+            settings |= {**BESIDE, "method.teacher_width": 384, "data.teacher": data.teacher}
         return self.trainings.train("trainer.finetune", RECIPE, self.out / f"{name}-{rate:g}-{seed}", settings)
 
     def _rate(self, name: str) -> float:
@@ -132,33 +124,11 @@ def _before(row: Row) -> list[str]:
     return [ROWS[row.start].data, *_before(ROWS[row.start])] if isinstance(row.start, str) else []
 
 
-def embed(texts: Path, out: Path) -> Data:
-    """Write the teacher's vectors of a collection, unless that is done."""
-    if not (out / "manifest.json").is_file():
-        run_or_exit(command("trainer.embed", str(encoder()), str(texts), "--out", str(out)))
-    return Data(texts, out)
-
-
-def write_queries(out: Path, writer: Path, examples: Path, documents: int) -> Data:
-    """Ask a language model about training docstrings, as docs/from_documents.md does, unless that is done."""
+def training_docstrings() -> dict[str, str]:
+    """Return the texts that the training split's queries are about, by id."""
     texts = Collection.open(COLLECTION)
     numbers = np.unique(texts.groups("train").candidates.flat).tolist()
-    file, made = out / "documents.jsonl", {name: out / name for name in ("texts", "asked", "mined")}
-    if not file.is_file():
-        material.write(file, (json.dumps({"id": texts.corpus.ids[i], "text": texts.corpus.text(i)}) for i in numbers))
-    collected = ["documents", str(file), "--tokenizer", str(material.TOKENIZER), "--out", str(made["texts"])]
-    asked = ["--collection", str(made["texts"]), "--model", str(writer), "--examples", str(examples)]
-    asked += ["--kinds", "question", "keywords", "--documents", str(documents), "--document-tokens", "96", "--show"]
-    mined = ["--collection", str(made["asked"]), "--split", "train", "--system", "bm25", "--consistent", "20"]
-    commands = {
-        "texts": command("data_prep", "collection", *collected),
-        "asked": command("trainer.ask", *asked, "--out", str(made["asked"])),
-        "mined": command("trainer.mine", *mined, "--margin", "0", "--out", str(made["mined"])),
-    }
-    for name, words in commands.items():
-        if not (made[name] / "manifest.json").is_file():
-            run_or_exit(words)
-    return embed(made["mined"], out / "vectors")
+    return {texts.corpus.ids[i]: texts.corpus.text(i) for i in numbers}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -182,7 +152,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         make_directory(chosen.out)
         data = {LABELS: embed(COLLECTION, chosen.out / "label_vectors")}
         if chosen.writer:
-            data[WRITTEN] = write_queries(chosen.out, chosen.writer, chosen.examples, chosen.documents)
+            options = chosen.writer, chosen.examples, chosen.documents
+            data[WRITTEN] = write_queries(chosen.out, training_docstrings(), material.TOKENIZER, *options)
         bench = Bench(chosen.out, data)
         files = list[Path]()
         for seed in range(FIRST_SEED, FIRST_SEED + chosen.seeds):

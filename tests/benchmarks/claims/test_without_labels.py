@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.claims import without_labels
-from benchmarks.claims.without_labels import COLLECTION, DEMO, LABELS, RATES, ROWS, TAUGHT, WRITTEN, Bench, Data
+from benchmarks.claims.without_labels import COLLECTION, DEMO, LABELS, RATES, ROWS, TAUGHT, WRITTEN, Bench
+from benchmarks.claims.written import Data
 from benchmarks.common import training
 from deepsiam.data_prep.common.errors import InputError
 from tests.benchmarks.fake_training import FakeTraining
