@@ -40,7 +40,12 @@ DEMO, TAUGHT = Path("runs/demo/ict"), Path("runs/demo/distil")  # of `make demo`
 RATES = (3e-5, 1e-4, 3e-4, 1e-3)
 FIRST_SEED, RANKS = 1, 1  # one process with all cores as threads
 LABELS, WRITTEN = "labels", "written queries"
-OF_TAUGHT = {"method.pooling": "mean", "method.similarity": "cosine", "method.temperature": 0.05}
+OF_TAUGHT = {  # read as it was taught to
+    "method.pooling": "mean",
+    "method.similarity": "cosine",
+    "method.temperature": 0.05,
+    "method.max_document_tokens": 96,
+}
 
 
 class Row(NamedTuple):
