@@ -25,12 +25,12 @@ from benchmarks.claims.rankers import encoder
 from benchmarks.claims.tables import best
 from benchmarks.claims.tunings import mrr, rank
 from benchmarks.claims.without_labels import FIRST_SEED, LABELS, RANKS, WRITTEN
-from benchmarks.claims.written import BESIDE, Data, embed, write_queries
+from benchmarks.claims.written import BESIDE, Data, add_writer_options, check_writer, embed, write_queries
 from benchmarks.common.measurements import Measurements
 from benchmarks.common.training import Trainings
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.argument_types import positive
-from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.errors import exit_on_input_error
 from deepsiam.data_prep.common.files import make_directory
 from deepsiam.trainer.ranking.evaluation.metrics import paired_permutation_test
 from deepsiam.trainer.ranking.evaluation.task import evaluate_split
@@ -136,15 +136,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="benchmarks.claims.own_teacher", description=(__doc__ or "").splitlines()[0])
     material.add_data_option(parser)
-    parser.add_argument("--writer", type=Path, metavar="FOLDER", help="a causal language model")
-    parser.add_argument("--examples", type=Path, metavar="FILE", help="what it is shown")
-    parser.add_argument("--documents", type=positive, default=1400, metavar="N", help="that it is asked about (all)")
+    add_writer_options(parser, 1400)  # all of Cranfield
     parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="of fine-tuning (3)")
     parser.add_argument("--out", type=Path, default=Path("runs/own_teacher"), metavar="FOLDER")
     chosen = parser.parse_args(argv)
     with exit_on_input_error("benchmarks.claims.own_teacher"):
-        if (chosen.writer is None) != (chosen.examples is None):
-            raise InputError("--writer: a small model needs --examples, and these a writer: give both")
+        check_writer(chosen)
         make_directory(chosen.out)
         vocabulary = encoder() / "tokenizer.json"
         labelled = chosen.out / "classic"

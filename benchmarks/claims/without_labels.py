@@ -26,7 +26,7 @@ from benchmarks.claims.pipelines import table
 from benchmarks.claims.rankers import command
 from benchmarks.claims.tables import best
 from benchmarks.claims.tunings import RECIPE, rank
-from benchmarks.claims.written import BESIDE, Data, embed, write_queries
+from benchmarks.claims.written import BESIDE, Data, add_writer_options, check_writer, embed, write_queries
 from benchmarks.common.measurements import Measurements
 from benchmarks.common.training import Trainings, run_or_exit
 from deepsiam.data_prep.collections.collection import Collection
@@ -141,19 +141,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="benchmarks.claims.without_labels", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument(
-        "--writer", type=Path, metavar="FOLDER", help="a causal language model that follows instructions"
-    )
-    parser.add_argument("--examples", type=Path, metavar="FILE", help="what it is shown")
-    parser.add_argument("--documents", type=positive, default=1000, metavar="N", help="that it is asked about (1,000)")
+    add_writer_options(parser, 1000)
     parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="of fine-tuning (3)")
     parser.add_argument("--out", type=Path, default=Path("runs/without_labels"), metavar="FOLDER")
     chosen = parser.parse_args(argv)
     with exit_on_input_error("benchmarks.claims.without_labels"):
         if not TAUGHT.is_dir():
             raise InputError(f"{TAUGHT}: no such run; run: make demo-documents")
-        if (chosen.writer is None) != (chosen.examples is None):
-            raise InputError("--writer: a small model needs --examples, and these a writer: give both")
+        check_writer(chosen)
         make_directory(chosen.out)
         data = {LABELS: embed(COLLECTION, chosen.out / "label_vectors")}
         if chosen.writer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any, NamedTuple
 from benchmarks.claims import material
 from benchmarks.claims.rankers import command, encoder
 from benchmarks.common.training import run_or_exit
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import InputError
 
 # of fine-tuning on labels or written queries with the teacher's vectors beside them
 BESIDE: Mapping[str, Any] = {"method.loss": {"softmax": 1.0, "vectors": 5.0, "batch_kl": 1.0}}
@@ -20,6 +23,21 @@ class Data(NamedTuple):
 
     collection: Path
     teacher: Path
+
+
+def add_writer_options(parser: argparse.ArgumentParser, documents: int) -> None:
+    """Add --writer, --examples and --documents; `check_writer` checks them."""
+    parser.add_argument("--writer", type=Path, metavar="FOLDER", help="a causal language model that writes queries")
+    parser.add_argument("--examples", type=Path, metavar="FILE", help="what it is shown")
+    parser.add_argument(
+        "--documents", type=positive, default=documents, metavar="N", help="that it is asked about (%(default)s)"
+    )
+
+
+def check_writer(chosen: argparse.Namespace) -> None:
+    """Raise InputError where only one of --writer and --examples is given."""
+    if (chosen.writer is None) != (chosen.examples is None):
+        raise InputError("--writer: a small model needs --examples, and these a writer: give both")
 
 
 def embed(texts: Path, out: Path) -> Data:
