@@ -31,6 +31,7 @@ from transformers import (
     PreTrainedTokenizerBase,
     StoppingCriteria,
 )
+from transformers.cache_utils import DynamicLayer  # keys and values of all tokens, without a window
 from transformers.utils.logging import disable_progress_bar
 
 from deepsiam.data_prep.common.errors import InputError
@@ -151,12 +152,13 @@ class LanguageModel(Writer):
     def _beginning(self, prompt: Prompt, ids: Sequence[int]) -> Beginning:
         """Return what the model has read of a prompt's `ids` before; nothing if they begin otherwise than its others.
 
-        A window of attention counts padding, too, so a model that has one reads every prompt from its first token.
+        A window of attention counts padding, too, and a recurrent layer reads it; a model with either reads every
+        prompt from its first token.
         """
         if prompt not in self.beginnings:
             one, other = (self._encode(prompt, text) for text in "a1")
             same = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
-            if getattr(self.model.config.get_text_config(), "sliding_window", None):
+            if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=self.model.config).layers):
                 same = 0
             self.beginnings[prompt] = Beginning(one[:same], self._read(one[:same]) if same else None)
         beginning = self.beginnings[prompt]
